@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import figures
+import measured_figures
 import numpy as np
 import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from executing import kernel
+from cuda_kernels import compile_cuda
 from papergpu import file_cache, kernel_cache
 from papergpu.build import compile_engine, load_library
 from papergpu.decode import decode
@@ -33,7 +33,7 @@ from papergpu.launch import Memory, Result, Settings, aligned_zeros
 from papergpu.lexer import parse_operand
 from papergpu.parse import parse
 from papergpu.syntax_tree import Module
-from paperkernels import compiled
+from ptx_launch import load_kernel
 
 QUICK = Settings(checks=False, threads=1)
 Array = npt.NDArray[np.generic]
@@ -152,7 +152,7 @@ INSTRUCTIONS = {
 }
 
 
-def least(run: Callable[[], object], repeats: int = 5, seconds: float = 0.4) -> float:
+def measure_least(run: Callable[[], object], repeats: int = 5, seconds: float = 0.4) -> float:
     """The least processor seconds of this thread that a call takes."""
     found: list[float] = []
     started = time.perf_counter()
@@ -165,47 +165,46 @@ def least(run: Callable[[], object], repeats: int = 5, seconds: float = 0.4) -> 
     return min(found)
 
 
-def made(count: int, dtype: str = "f4") -> Array:
+def make_numbers(count: int, dtype: str = "f4") -> Array:
     """Numbers on a boundary of 128 bytes."""
     found = aligned_zeros(count * np.dtype(dtype).itemsize).view(dtype)
     found[:] = (np.arange(count) % 17).astype(dtype)
     return found
 
 
-def memory(array: Array) -> Memory:
-    """The memory of an array."""
+def to_memory(array: Array) -> Memory:
     return Memory(array.ctypes.data, array.nbytes)
 
 
-def timed(body: str, *, settings: Settings = QUICK, loops: int = 400) -> float:
+def time_body(body: str, *, settings: Settings = QUICK, loops: int = 400) -> float:
     """Nanoseconds a warp-instruction of `body`, repeated."""
     count = body.count(";")
     text = HEAD + "mov.u32 %r10, 0;\nLOOP:\n" + f"{body}\n" * 64
     text += "add.s32 %r10, %r10, 1; setp.lt.u32 %p3, %r10, %r1; @%p3 bra LOOP;\nOUT:\n" + TAIL
-    one = kernel(text, "bench")
-    data = made(1 << 16)
+    one = load_kernel(text, "bench")
+    data = make_numbers(1 << 16)
     given = (data.ctypes.data.to_bytes(8, "little"), loops.to_bytes(4, "little"))
-    touched = [memory(data)]
+    touched = [to_memory(data)]
     one.launch((1, 1, 1), (32, 1, 1), given, touched, settings=settings)
-    seconds = least(
+    seconds = measure_least(
         lambda: one.launch((1, 1, 1), (32, 1, 1), given, touched, settings=settings), 3, 0.02
     )
     return seconds / (loops * 64 * count) * 1e9
 
 
-def instructions(wanted: Sequence[str] = ()) -> None:
+def time_instructions(wanted: Sequence[str] = ()) -> None:
     """Nanoseconds of each form, without and with counters, and with checks."""
     print(f"{'ns a warp-instruction':28}{'plain':>9}{'counted':>9}{'checked':>9}")
     for name, body in INSTRUCTIONS.items():
         if wanted and not any(one in name for one in wanted):
             continue
         try:
-            plain = timed(body)
+            plain = time_body(body)
         except Unsupported as error:
             print(f"{name:28}{'missing':>9}  {error}")
             continue
-        counted = timed(body, settings=Settings(checks=False, profile=True, threads=1))
-        checked = timed(body, settings=Settings(checks=True, threads=1))
+        counted = time_body(body, settings=Settings(checks=False, profile=True, threads=1))
+        checked = time_body(body, settings=Settings(checks=True, threads=1))
         print(f"{name:28}{plain:9.2f}{counted:9.2f}{checked:9.2f}", flush=True)
 
 
@@ -290,23 +289,23 @@ class Whole:
     """A kernel with its data, ready to be launched."""
 
     def __init__(self, ptx: str, name: str, side: int) -> None:
-        self.kernel = kernel(ptx, name)
-        self.arrays = [made(side * side) for _ in range(3)]
+        self.kernel = load_kernel(ptx, name)
+        self.arrays = [make_numbers(side * side) for _ in range(3)]
         self.parameters = [one.ctypes.data.to_bytes(8, "little") for one in self.arrays]
         self.parameters.append(side.to_bytes(4, "little"))
         self.grid, self.block = SHAPES[name](side)
 
-    def launch(self, settings: Settings) -> Result:
+    def launch_whole(self, settings: Settings) -> Result:
         return self.kernel.launch(
-            self.grid, self.block, self.parameters, [memory(one) for one in self.arrays],
+            self.grid, self.block, self.parameters, [to_memory(one) for one in self.arrays],
             settings=settings,
         )  # fmt: skip
 
 
-def kernels(wanted: Sequence[str] = ()) -> Figures:
+def time_kernels(wanted: Sequence[str] = ()) -> Figures:
     """Whole kernels: seconds, and millions of warp-instructions a second of one core."""
     found: Figures = {}
-    ptx = compiled(CUDA, "compute_90")
+    ptx = compile_cuda(CUDA, "compute_90")
     modes = {
         "plain": QUICK,
         "counted": Settings(checks=False, profile=True, threads=1),
@@ -317,13 +316,13 @@ def kernels(wanted: Sequence[str] = ()) -> Figures:
         if wanted and name not in wanted:
             continue
         one = Whole(ptx, name, 512)
-        count, cells = one.launch(QUICK).steps, ""
+        count, cells = one.launch_whole(QUICK).steps, ""
         found[name] = {"instructions": count}
         # In turn, so that what else the machine does meets all of them alike.
         for _ in range(max(5, int(1e8 / count))):
             for mode, settings in modes.items():
                 before = time.thread_time()
-                one.launch(settings)
+                one.launch_whole(settings)
                 seconds = time.thread_time() - before
                 found[name][mode] = min(found[name].get(mode, seconds), seconds)
         for mode in modes:
@@ -338,7 +337,7 @@ def kernels(wanted: Sequence[str] = ()) -> Figures:
     return {"of": found}
 
 
-def multiplied(target: str, settings: Settings) -> tuple[float, str]:
+def time_product(target: str, settings: Settings) -> tuple[float, str]:
     """Seconds of the clock of a product of two matrices of 512 x 512 in fp16, and its PTX."""
     import papergpu
     import torch
@@ -362,75 +361,75 @@ def multiplied(target: str, settings: Settings) -> tuple[float, str]:
     return min(times), one.asm["ptx"]
 
 
-def matmul(wanted: Sequence[str] = ()) -> Figures:
+def time_matmul(wanted: Sequence[str] = ()) -> Figures:
     """A product of two matrices of 512 x 512 in fp16, by Triton, on all cores."""
     rows = []
     for target, unit in (("sm_80", "mma"), ("sm_90", "wgmma"), ("sm_100", "tcgen05")):
         for said, settings in (("without checks", Settings(checks=False)),
                                ("with checks", Settings())):  # fmt: skip
             what = f"512-cubed fp16 matmul by Triton for {target} (`{unit}`), {said}, all cores"
-            rows.append([what, f"{multiplied(target, settings)[0]:.3f} s"])
+            rows.append([what, f"{time_product(target, settings)[0]:.3f} s"])
             print(": ".join(rows[-1]), flush=True)
     return {"rows": rows}
 
 
-def overhead(wanted: Sequence[str] = ()) -> Figures:
+def time_launches(wanted: Sequence[str] = ()) -> Figures:
     """What a launch costs that does nothing, by blocks of a warp."""
     rows = []
-    one = kernel(HEAD.partition(".reg")[0] + "ret;\n}\n", "bench")
-    data = made(64)
+    one = load_kernel(HEAD.partition(".reg")[0] + "ret;\n}\n", "bench")
+    data = make_numbers(64)
     given = [data.ctypes.data.to_bytes(8, "little"), (1).to_bytes(4, "little")]
     for blocks, threads in ((1, 1), (1, 0), (100, 1), (10000, 1)):
         settings = Settings(checks=False, threads=threads)
 
-        def many() -> None:
+        def launch_many() -> None:
             for _ in range(100):
-                one.launch((blocks, 1, 1), (32, 1, 1), given, [memory(data)], settings=settings)  # noqa: B023
+                one.launch((blocks, 1, 1), (32, 1, 1), given, [to_memory(data)], settings=settings)  # noqa: B023
 
-        each = least(many, 3, 0.1) * 1e4
+        each = measure_least(launch_many, 3, 0.1) * 1e4
         cores = "one core" if threads else "all cores"
         rows.append([f"a launch of {blocks:,} empty blocks, {cores}", f"{each:.0f} us"])
         print(": ".join(rows[-1]))
     return {"rows": rows}
 
 
-def threads(wanted: Sequence[str] = ()) -> None:
+def time_threads(wanted: Sequence[str] = ()) -> None:
     """Seconds of the clock by threads of this machine."""
-    ptx = compiled(CUDA, "compute_90")
+    ptx = compile_cuda(CUDA, "compute_90")
     for name in ("sgemm_vectors", "softmax"):
         one = Whole(ptx, name, 512)
         for count in (1, 2):
             found = []
             for _ in range(5):
                 before = time.perf_counter()
-                one.launch(Settings(checks=False, threads=count))
+                one.launch_whole(Settings(checks=False, threads=count))
                 found.append(time.perf_counter() - before)
             print(f"{name:16}{count:3} threads {min(found):9.4f} s")
 
 
-def anew(text: str) -> Module:
+def parse_anew(text: str) -> Module:
     """A module of a text of which nothing was read before."""
     parse_operand.cache_clear()
     return parse(text)
 
 
-def decoding(wanted: Sequence[str] = ()) -> Figures:
+def time_decoding(wanted: Sequence[str] = ()) -> Figures:
     """From text to a program, and back from the disk: of files of PTX, or of Triton's and ours."""
     files = [Path(one) for one in wanted if one.endswith(".ptx")]
     texts = {one.name: one.read_text() for one in files}
     if not texts:
-        texts = {f"Triton's matmul for {target}": multiplied(target, QUICK)[1]
+        texts = {f"Triton's matmul for {target}": time_product(target, QUICK)[1]
                  for target in ("sm_80", "sm_90", "sm_100")}  # fmt: skip
-        texts["CUDA C++"] = compiled(CUDA, "compute_90")
+        texts["CUDA C++"] = compile_cuda(CUDA, "compute_90")
     load_library()  # compiled here: below, what is kept is looked for in an empty folder
     rows = []
     for name, text in texts.items():
         module = parse(text)
         names = [one.name for one in module.functions if one.kernel and one.body]
         count = sum(1 for _ in module.iterate_instructions())
-        reading = least(lambda: anew(text), 5, 0.3)  # noqa: B023
+        reading = measure_least(lambda: parse_anew(text), 5, 0.3)  # noqa: B023
         try:
-            decodings = least(lambda: [decode(module, one) for one in names], 5, 0.3)  # noqa: B023
+            decodings = measure_least(lambda: [decode(module, one) for one in names], 5, 0.3)  # noqa: B023
         except Unsupported as error:
             print(f"{name}: {error}")
             continue
@@ -440,7 +439,11 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
         ):
             for one in names:
                 kernel_cache.load_kernel(text, one)  # decoded and written down
-            again = least(lambda: [kernel_cache.load_kernel(text, one) for one in names], 5, 0.1)  # noqa: B023
+            again = measure_least(
+                lambda: [kernel_cache.load_kernel(text, one) for one in names],  # noqa: B023
+                5,
+                0.1,
+            )
         what = f"{name}, {len(names)} kernel{'s' * (len(names) > 1)}, {count:,} instructions"
         cold, warm = (reading + decodings) * 1e3, again / len(names) * 1e3
         rows.append([f"{what}: read and decoded", f"{cold:.0f} ms"])
@@ -450,7 +453,7 @@ def decoding(wanted: Sequence[str] = ()) -> Figures:
     return {"rows": rows}
 
 
-def building(wanted: Sequence[str] = ()) -> Figures:
+def time_building(wanted: Sequence[str] = ()) -> Figures:
     """How long the engine takes to compile, which it does once."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -463,7 +466,7 @@ def building(wanted: Sequence[str] = ()) -> Figures:
     return {"rows": rows}
 
 
-def snippet(wanted: Sequence[str] = ()) -> Figures:
+def time_snippet(wanted: Sequence[str] = ()) -> Figures:
     """A snippet of this site, all its cases and views, by a child that imports little by itself."""
     from warpshelf.bench import assemble
     from warpshelf.bench.pool import AHEAD, Job, Pool
@@ -472,8 +475,8 @@ def snippet(wanted: Sequence[str] = ()) -> Figures:
     from warpshelf.records import ledger
     from warpshelf.worker.context import Task
 
-    project = Project(figures.ROOT)
-    softmax = read_snippet(project, figures.ROOT / "snippets" / "softmax")
+    project = Project(measured_figures.ROOT)
+    softmax = read_snippet(project, measured_figures.ROOT / "snippets" / "softmax")
     details = assemble.job_details(softmax, ledger.describe_host(), "sm_90")
     seconds = []
     with Pool(1, preload=AHEAD) as pool:
@@ -490,10 +493,15 @@ def snippet(wanted: Sequence[str] = ()) -> Figures:
 
 
 PARTS: dict[str, Callable[[Sequence[str]], Figures | None]] = {
-    "instructions": instructions, "kernels": kernels, "matmul": matmul, "overhead": overhead,
-    "threads": threads, "decoding": decoding, "building": building,
-    "snippet": snippet,
-}  # fmt: skip
+    "instructions": time_instructions,
+    "kernels": time_kernels,
+    "matmul": time_matmul,
+    "overhead": time_launches,
+    "threads": time_threads,
+    "decoding": time_decoding,
+    "building": time_building,
+    "snippet": time_snippet,
+}
 
 
 def main(words: Sequence[str]) -> None:
@@ -505,9 +513,9 @@ def main(words: Sequence[str]) -> None:
             command = f"python tests/papergpu/benchmark.py {part} --record"
             flags = os.environ.get("PAPERGPU_CXXFLAGS")
             if part == "kernels":
-                figures.record("kernels", flags or "native", found, command)
+                measured_figures.record_figures("kernels", flags or "native", found, command)
             elif not flags:
-                figures.record("speed", part, found, command)
+                measured_figures.record_figures("speed", part, found, command)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from executing import kernel, launch
 from papergpu.launch import Settings
+from ptx_launch import launch_kernel, load_kernel
 
 HEAD = """
 .version 8.7
@@ -52,7 +52,7 @@ wait{number}:
 """
 
 
-def execute(
+def execute_body(
     body: str,
     arrays: dict[str, npt.NDArray[Any]],
     *,
@@ -68,18 +68,18 @@ def execute(
     text = HEAD.format(parameters=parameters, threads=threads, shared=shared)
     for number, name in enumerate(names):
         text += f"    ld.param.u64 %l{number}, [{name}];\n"
-    launch(
-        kernel(text + body + "}\n", "kernel"), *arrays.values(), names=names, grid=blocks,
+    launch_kernel(
+        load_kernel(text + body + "}\n", "kernel"), *arrays.values(), names=names, grid=blocks,
         block=threads, cluster=(cluster, 1, 1), settings=settings,
     )  # fmt: skip
 
 
-def registers(first: int, count: int) -> str:
+def list_registers(first: int, count: int) -> str:
     """`{%x5, %x6}`."""
     return "{" + ", ".join(f"%x{first + k}" for k in range(count)) + "}"
 
 
-def moved(kind: str, operand: str, first: int, count: int, step: int = 4) -> str:
+def move_words(kind: str, operand: str, first: int, count: int, step: int = 4) -> str:
     """Loads or stores `count` words of each thread, beside each other, at the address `operand`."""
     lines = []
     for k in range(count):
@@ -92,7 +92,7 @@ def moved(kind: str, operand: str, first: int, count: int, step: int = 4) -> str
     return "\n".join(lines) + "\n"
 
 
-def at_thread(register: int, words: int) -> str:
+def advance_address(register: int, words: int) -> str:
     """%l<register> goes on by `words` words for each thread before this one."""
     return f"""
     mul.wide.u32 %l63, %tid, {4 * words};
@@ -100,7 +100,7 @@ def at_thread(register: int, words: int) -> str:
 """
 
 
-def descriptor(
+def encode_shared_descriptor(
     start: int, leading: int = 0, stride: int = 0, swizzle: int = 0, base: int = 0
 ) -> int:
     """A descriptor of shared memory for sm_100; offsets in bytes."""
@@ -115,14 +115,14 @@ Words = npt.NDArray[np.uint32]
 WIDTHS = {0: 16, 6: 32, 4: 64, 2: 128, 1: 128}  # bytes of a row of each swizzle's pattern
 
 
-def swizzled(at: int, swizzle: int) -> int:
+def swizzle_byte(at: int, swizzle: int) -> int:
     """The byte at which the byte `at` of a pattern lies."""
     if swizzle == 1:
         return at ^ (at >> 7 & 3) << 5
     return at ^ (at >> 7 & {0: 0, 6: 1, 4: 3, 2: 7}[swizzle]) << 4
 
 
-def along_k(image: Bytes, start: int, matrix: Bytes, swizzle: int, into: int = 0) -> int:
+def lay_along_k(image: Bytes, start: int, matrix: Bytes, swizzle: int, into: int = 0) -> int:
     """Lay rows of bytes into shared memory, K contiguous; returns the descriptor.
 
     `into` is the byte of a swizzled row at which they begin, as the later steps along K do.
@@ -135,12 +135,12 @@ def along_k(image: Bytes, start: int, matrix: Bytes, swizzle: int, into: int = 0
         for k in range(0, bytes_, 16):
             at = start + r // 8 * stride + r % 8 * width
             at += k // 16 * leading if not swizzle else into + k
-            at = swizzled(at, swizzle)
+            at = swizzle_byte(at, swizzle)
             image[at : at + 16] = matrix[r, k : k + 16]
-    return descriptor(start + into, leading, stride, swizzle)
+    return encode_shared_descriptor(start + into, leading, stride, swizzle)
 
 
-def across_k(image: Bytes, start: int, matrix: Bytes, swizzle: int) -> int:
+def lay_across_k(image: Bytes, start: int, matrix: Bytes, swizzle: int) -> int:
     """Lay a matrix of [k][bytes of rows] into shared memory, M or N contiguous."""
     depth, bytes_ = matrix.shape
     width, deep = WIDTHS[swizzle], 4 if swizzle == 1 else 8
@@ -155,12 +155,12 @@ def across_k(image: Bytes, start: int, matrix: Bytes, swizzle: int) -> int:
                 at = c % width + c // width * leading + k % deep * width + k // deep * stride
             else:
                 at = c // 16 * stride + k // 8 * leading + k % 8 * 16
-            at = swizzled(start + at, swizzle)
+            at = swizzle_byte(start + at, swizzle)
             image[at : at + 16] = matrix[k, c : c + 16]
-    return descriptor(start, leading, stride, swizzle)
+    return encode_shared_descriptor(start, leading, stride, swizzle)
 
 
-def instruction(
+def encode_instruction(
     m: int, n: int, a: int, b: int, d: int = 1, transposed: tuple[int, int] = (0, 0),
     negated: tuple[int, int] = (0, 0), saturate: int = 0,
 ) -> int:  # fmt: skip
@@ -193,7 +193,7 @@ fill:
 """
 
 
-def tensor_core(
+def run_tensor_core(
     images: Bytes,
     tensor: Words,
     issued: str,
@@ -228,10 +228,10 @@ def tensor_core(
     body += FILL.format(image=images.shape[1], tensor=512 * filled, found=512 * columns)
     if filled:
         body += (
-            at_thread(1, filled)
-            + moved("ld", "%l1", 0, filled)
+            advance_address(1, filled)
+            + move_words("ld", "%l1", 0, filled)
             + f"""
-    tcgen05.st.sync.aligned.32x32b.x{filled}.b32 [%own], {registers(0, filled)};
+    tcgen05.st.sync.aligned.32x32b.x{filled}.b32 [%own], {list_registers(0, filled)};
     tcgen05.wait::st.sync.aligned;
 """
         )
@@ -247,13 +247,13 @@ def tensor_core(
     {commit}
 {wait}
     tcgen05.fence::after_thread_sync;
-    tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {registers(0, columns)}, [%own+{first}];
+    tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {list_registers(0, columns)}, [%own+{first}];
     tcgen05.wait::ld.sync.aligned;
-""" + at_thread(2, columns) + moved("st", "%l2", 0, columns)  # fmt: skip
+""" + advance_address(2, columns) + move_words("st", "%l2", 0, columns)  # fmt: skip
     if blocks > 1:
         body += meet
     body += FREE.format(columns=512).replace("cta_group::1", f"cta_group::{group}")
-    execute(
+    execute_body(
         body,
         {"images": images, "tensor": tensor if filled else np.zeros(1, np.uint32), "found": found},
         shared=images.shape[1], blocks=blocks, cluster=blocks, settings=settings,

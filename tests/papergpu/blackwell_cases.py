@@ -9,14 +9,14 @@ import json
 from typing import Any
 
 import blackwell_kernels as kernels
-import executing
 import numpy as np
 import numpy.typing as npt
+import ptx_launch
 import triton
-from apart import cases, wrong
-from executing import kernel
 from papergpu.formats import FORMATS
 from papergpu.launch import Settings, aligned_zeros
+from ptx_launch import load_kernel
+from separate_process import catch_error, list_cases
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -25,7 +25,7 @@ random = np.random.default_rng(3)
 TYPES = {"f": "fp32", "i": "i32"}
 
 
-def launch(
+def launch_triton(
     function: Any, kinds: str, grid: tuple[int, int, int], given: list[Any],
     constants: dict[str, Any], **options: Any,
 ) -> str:  # fmt: skip
@@ -38,11 +38,11 @@ def launch(
     )  # fmt: skip
     made = triton.compile(source, target=GPUTarget("cuda", 100, 32), options=options)
     text = made.asm["ptx"]
-    one = kernel(text, made.metadata.name)
+    one = load_kernel(text, made.metadata.name)
     scratch = aligned_zeros(made.metadata.global_scratch_size * grid[0] * grid[1] + 128)
     values = [np.float32(value) if isinstance(value, float) else value for value in given]
     more = [scratch, bytes(8)][: len(one.program.parameters) - len(values)]
-    executing.launch(
+    ptx_launch.launch_kernel(
         one, *values, *more, names=[*names[: len(values)], "scratch"], grid=grid,
         block=32 * made.metadata.num_warps, dynamic=made.metadata.shared,
         settings=Settings(threads=1, seed=1),
@@ -50,7 +50,7 @@ def launch(
     return str(text)
 
 
-def table(name: str) -> Array:
+def decode_patterns(name: str) -> Array:
     """The value of each pattern of a narrow format."""
     known = FORMATS[name]
     found = [known.decode(bits) for bits in range(1 << known.width)]
@@ -60,7 +60,7 @@ def table(name: str) -> Array:
     ])  # fmt: skip
 
 
-def elements(kind: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
+def draw_elements(kind: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Random ones as Triton's type `kind` keeps them, and their values: products are exact."""
     values = random.integers(-8, 9, shape) / 8
     if kind == "fp16":
@@ -69,17 +69,17 @@ def elements(kind: str, shape: tuple[int, ...]) -> tuple[Array, Array]:
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16), values
     if kind == "fp32":
         return values.astype(np.float32), values
-    known = table({"fp8e4nv": "e4m3", "fp8e5": "e5m2"}.get(kind, kind))
+    known = decode_patterns({"fp8e4nv": "e4m3", "fp8e5": "e5m2"}.get(kind, kind))
     codes = random.choice(np.flatnonzero((known * 8 % 1 == 0) & (np.abs(known) <= 4)), shape)
     return codes.astype(np.uint8), known[codes]
 
 
-def matmul(
+def check_matmul(
     kind: str, m: int, n: int, k: int, steps: int = 2, seen: str = "", **options: Any
 ) -> None:
-    a, b = elements(kind, (2 * m, 2 * k)), elements(kind, (2 * k, n))
+    a, b = draw_elements(kind, (2 * m, 2 * k)), draw_elements(kind, (2 * k, n))
     c = np.zeros((2 * m, n), np.float32)
-    text = launch(
+    text = launch_triton(
         kernels.matmul, f"*{kind} *{kind} *fp32 i32", (2, 1, 1), [a[0], b[0], c, 2 * k],
         {"N": n, "BM": m, "BN": n, "BK": k, "STEPS": steps}, **options,
     )  # fmt: skip
@@ -88,38 +88,38 @@ def matmul(
 
 
 def case_matmul_f16() -> None:
-    matmul("fp16", 128, 128, 64, seen="tcgen05.mma.cta_group::1.kind::f16")
+    check_matmul("fp16", 128, 128, 64, seen="tcgen05.mma.cta_group::1.kind::f16")
 
 
 def case_matmul_f16_in_one_step() -> None:
-    matmul("fp16", 128, 64, 32, steps=1)
+    check_matmul("fp16", 128, 64, 32, steps=1)
 
 
 def case_matmul_of_64_rows() -> None:
-    matmul("fp16", 64, 64, 64, seen="16x32bx2")
+    check_matmul("fp16", 64, 64, 64, seen="16x32bx2")
 
 
 def case_matmul_bf16() -> None:
-    matmul("bf16", 128, 64, 64)
+    check_matmul("bf16", 128, 64, 64)
 
 
 def case_matmul_tf32() -> None:
-    matmul("fp32", 128, 64, 32, seen="kind::tf32")
+    check_matmul("fp32", 128, 64, 32, seen="kind::tf32")
 
 
 def case_matmul_e4m3() -> None:
-    matmul("fp8e4nv", 128, 128, 128, seen="kind::f8f6f4")
+    check_matmul("fp8e4nv", 128, 128, 128, seen="kind::f8f6f4")
 
 
 def case_matmul_e5m2_of_8_warps() -> None:
-    matmul("fp8e5", 128, 256, 64, num_warps=8)
+    check_matmul("fp8e5", 128, 256, 64, num_warps=8)
 
 
-def tiles(apart: bool) -> None:
+def check_persistent(apart: bool) -> None:
     m, n, k = 256, 256, 192
-    a, b = elements("fp16", (m, k)), elements("fp16", (n, k))
+    a, b = draw_elements("fp16", (m, k)), draw_elements("fp16", (n, k))
     c = np.zeros((m, n), np.float16)
-    launch(
+    launch_triton(
         kernels.persistent, "*fp16 *fp16 *fp16 i32 i32 i32", (3, 1, 1), [a[0], b[0], c, m, n, k],
         {"BM": 128, "BN": 128, "BK": 64, "APART": apart},
     )  # fmt: skip
@@ -127,18 +127,18 @@ def tiles(apart: bool) -> None:
 
 
 def case_persistent_with_tensor_maps() -> None:
-    tiles(False)
+    check_persistent(False)
 
 
 def case_persistent_with_warps_of_their_own() -> None:
-    tiles(True)
+    check_persistent(True)
 
 
-def scaled(a_kind: str, b_kind: str, vector: int, k: int, seen: str) -> None:
+def check_scaled(a_kind: str, b_kind: str, vector: int, k: int, seen: str) -> None:
     n, scales = 128, "*u8" if vector == 32 else "*fp8e4nv"
     given, values, kinds, each = [], [], [], []
     for rows, kind in ((128, a_kind), (n, b_kind)):
-        codes, value = elements(kind, (rows, k))
+        codes, value = draw_elements(kind, (rows, k))
         four = kind == "e2m1"
         given.append(np.ascontiguousarray(codes[:, 0::2] | codes[:, 1::2] << 4) if four else codes)
         kinds.append("*u8" if four else f"*{'fp8e4nv' if kind == 'e4m3' else 'fp8e5'}")
@@ -147,10 +147,14 @@ def scaled(a_kind: str, b_kind: str, vector: int, k: int, seen: str) -> None:
         scale = random.integers(low, high, (rows, k // vector)).astype(np.uint8)
         given.append(scale)
         kinds.append(scales)
-        by = np.ldexp(1.0, scale.astype(int) - 127) if vector == 32 else table("e4m3")[scale]
+        by = (
+            np.ldexp(1.0, scale.astype(int) - 127)
+            if vector == 32
+            else decode_patterns("e4m3")[scale]
+        )
         values.append(value * by.repeat(vector, 1))
     c = np.zeros((128, n), np.float32)
-    text = launch(
+    text = launch_triton(
         kernels.scaled, f"{' '.join(kinds)} *fp32", (1, 1, 1), [*given, c],
         {"N": n, "K": k, "A": a_kind, "B": b_kind, "A_EACH": each[0], "B_EACH": each[1],
          "VECTOR": vector},
@@ -160,20 +164,20 @@ def scaled(a_kind: str, b_kind: str, vector: int, k: int, seen: str) -> None:
 
 
 def case_scaled_mxf4() -> None:
-    scaled("e2m1", "e2m1", 32, 256, "kind::mxf4.block_scale.scale_vec::2X")
+    check_scaled("e2m1", "e2m1", 32, 256, "kind::mxf4.block_scale.scale_vec::2X")
 
 
 def case_scaled_nvf4() -> None:
-    scaled("e2m1", "e2m1", 16, 128, "kind::mxf4nvf4.block_scale.scale_vec::4X")
+    check_scaled("e2m1", "e2m1", 16, 128, "kind::mxf4nvf4.block_scale.scale_vec::4X")
 
 
 def case_scaled_mxf8() -> None:
-    scaled("e4m3", "e5m2", 32, 256, "kind::mxf8f6f4.block_scale.scale_vec::1X")
+    check_scaled("e4m3", "e5m2", 32, 256, "kind::mxf8f6f4.block_scale.scale_vec::1X")
 
 
 def case_scaled_mixed() -> None:
-    scaled("e4m3", "e2m1", 32, 128, "kind::mxf8f6f4")
-    scaled("e2m1", "e5m2", 32, 128, "kind::mxf8f6f4")
+    check_scaled("e4m3", "e2m1", 32, 128, "kind::mxf8f6f4")
+    check_scaled("e2m1", "e5m2", 32, 128, "kind::mxf8f6f4")
 
 
 def case_attention() -> None:
@@ -181,7 +185,7 @@ def case_attention() -> None:
     q, k, v = (random.standard_normal((rows, d)).astype(np.float16) for _ in range(3))
     o = np.zeros((rows, d), np.float16)
     scale = float(np.float32(0.18))
-    text = launch(
+    text = launch_triton(
         kernels.attention, "*fp16 *fp16 *fp16 *fp16 i32 fp32", (2, 1, 1), [q, k, v, o, rows, scale],
         {"D": d, "BN": 64},
     )  # fmt: skip
@@ -193,4 +197,4 @@ def case_attention() -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: wrong(globals()[name]) for name in cases(__file__)}))
+    print(json.dumps({name: catch_error(globals()[name]) for name in list_cases(__file__)}))

@@ -8,9 +8,9 @@ import sys
 import torch
 import triton
 import triton.language as tl
-from apart import cases, wrong
 from papergpu.launch import Settings
 from papergpu.triton import active
+from separate_process import catch_error, list_cases
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -64,44 +64,44 @@ def move_rows(a, b, rows, COUNT: tl.constexpr):
     b.scatter(a.gather(i, 16), i, 16)
 
 
-def described(tensor: torch.Tensor, *block: int) -> TensorDescriptor:
+def describe_tensor(tensor: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor.from_tensor(tensor, list(block))
 
 
-def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def draw_numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randint(-50, 50, shape).to(dtype)
 
 
 def case_of_the_host(target: str) -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int32):
-        x = numbers(100, 80, dtype=dtype)
+        x = draw_numbers(100, 80, dtype=dtype)
         y = torch.zeros_like(x)
-        increase[(4, 3)](described(x, 16, 32), described(y, 16, 32), 16, 32, 2)
+        increase[(4, 3)](describe_tensor(x, 16, 32), describe_tensor(y, 16, 32), 16, 32, 2)
         assert torch.equal(y, x + 1), dtype
 
 
 def case_of_the_device(target: str) -> None:
     for dtype in (torch.float32, torch.float16):
-        x = numbers(100, 80, dtype=dtype)
+        x = draw_numbers(100, 80, dtype=dtype)
         y = torch.zeros_like(x)
         increase_made[(7, 3)](x, y, 100, 80, 16, 32)
         assert torch.equal(y, x + 1), dtype
 
 
 def case_three_dimensions(target: str) -> None:
-    x = numbers(10, 12, 48)
+    x = draw_numbers(10, 12, 48)
     y = torch.zeros_like(x)
-    cubes[(3, 3, 3)](described(x, 4, 4, 16), described(y, 4, 4, 16), 4)
+    cubes[(3, 3, 3)](describe_tensor(x, 4, 4, 16), describe_tensor(y, 4, 4, 16), 4)
     assert torch.equal(y, 2 * x)
 
 
 def case_reductions(target: str) -> None:
     for dtype in (torch.float32, torch.float16, torch.int32):
-        x, y = numbers(40, 80, dtype=dtype), numbers(40, 80, dtype=dtype)
+        x, y = draw_numbers(40, 80, dtype=dtype), draw_numbers(40, 80, dtype=dtype)
         want = y + x
         combine[(3, 3)](x, y, 40, 80, 16, 32, False)
         assert torch.equal(y, want), dtype
-    x, y = numbers(40, 80, dtype=torch.int32), numbers(40, 80, dtype=torch.int32)
+    x, y = draw_numbers(40, 80, dtype=torch.int32), draw_numbers(40, 80, dtype=torch.int32)
     want = torch.maximum(x, y)
     combine[(3, 3)](x, y, 40, 80, 16, 32, True)
     assert torch.equal(y, want)
@@ -112,7 +112,7 @@ def case_products(target: str) -> None:
     want = a.float() @ b.float().T
     for stages in (1, 3):
         c = torch.zeros(200, 136).half()
-        given = described(a, 64, 32), described(b, 64, 32), described(c, 64, 64)
+        given = describe_tensor(a, 64, 32), describe_tensor(b, 64, 32), describe_tensor(c, 64, 64)
         product[(4, 3)](*given, 160, 64, 64, 32, False, num_stages=stages)
         torch.testing.assert_close(c.float(), want, atol=0.05, rtol=1e-2)
 
@@ -125,7 +125,11 @@ def case_products_of_warps_with_roles(target: str) -> None:
     side, some = (64, (1, 3)) if target == "sm_90" else (128, (2, 3))
     for stages in some:
         c = torch.zeros(200, 136).half()
-        given = described(a, side, 32), described(b, 64, 32), described(c, side, 64)
+        given = (
+            describe_tensor(a, side, 32),
+            describe_tensor(b, 64, 32),
+            describe_tensor(c, side, 64),
+        )
         run = product[(-(-200 // side), 3)]
         with active(target, Settings(threads=1, checks=target != "sm_90")):
             run(*given, 160, side, 64, 32, True, num_stages=stages)
@@ -138,7 +142,7 @@ def case_rows(target: str) -> None:
     x = torch.randn(64, 96).half()
     y = torch.zeros_like(x)
     rows = torch.randperm(64)[:32].int()
-    move_rows[(1,)](described(x, 1, 32), described(y, 1, 32), rows, 32)
+    move_rows[(1,)](describe_tensor(x, 1, 32), describe_tensor(y, 1, 32), rows, 32)
     want = torch.zeros_like(x)
     want[rows.long(), 16:48] = x[rows.long(), 16:48]
     assert torch.equal(y, want)
@@ -148,11 +152,11 @@ def main(target: str) -> dict[str, str]:
     torch.manual_seed(0)
     triton.set_allocator(lambda size, align, stream: torch.zeros(size, dtype=torch.uint8))
     found = {}
-    for name in cases(__file__):
+    for name in list_cases(__file__):
         said = {}
         for seed, schedule in enumerate(("robin", "random")):
             with active(target, Settings(threads=1, seed=seed, schedule=schedule)):
-                said[schedule] = wrong(globals()[name], target)
+                said[schedule] = catch_error(globals()[name], target)
         found[name] = "".join(f"{how}: {text[-1500:]}" for how, text in said.items() if text)
     return found
 

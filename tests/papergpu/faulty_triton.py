@@ -93,37 +93,41 @@ def shifted(x_ptr, out_ptr, n, B: tl.constexpr, FAULT: tl.constexpr):
         tl.store(out_ptr + at, x, mask=at < n)
 
 
-def whole(*shape: int) -> torch.Tensor:
+def draw_whole_numbers(*shape: int) -> torch.Tensor:
     return torch.randint(-4, 5, shape).float()
 
 
 def run_locked(fault: int) -> bool:
-    x, out = whole(12, 512), torch.zeros(512)
+    x, out = draw_whole_numbers(12, 512), torch.zeros(512)
     locks = torch.zeros(2, dtype=torch.int32)
     locked[(12,)](x, out, locks, locks[1:], N=512, FAULT=fault)
     return bool((out == x.sum(0)).all())
 
 
 def run_split(fault: int) -> bool:
-    a, b, c = whole(32, 128), whole(128, 32), torch.zeros(32, 32)
+    a, b, c = draw_whole_numbers(32, 128), draw_whole_numbers(128, 32), torch.zeros(32, 32)
     split[(4,)](a, b, c, K=128, FAULT=fault)
     return bool((c == a @ b).all())
 
 
 def run_product(fault: int) -> bool:
-    a, b, c = whole(64, 256).half(), whole(256, 64).half(), torch.zeros(64, 64)
+    a, b, c = (
+        draw_whole_numbers(64, 256).half(),
+        draw_whole_numbers(256, 64).half(),
+        torch.zeros(64, 64),
+    )
     product[(1,)](a, b, c, K=256, FAULT=fault)
     return bool((c == a.float() @ b.float()).all())
 
 
 def run_last(fault: int) -> bool:
-    x, part, out = whole(16, 256), torch.zeros(16), torch.zeros(1)
+    x, part, out = draw_whole_numbers(16, 256), torch.zeros(16), torch.zeros(1)
     last[(16,)](x, part, out, torch.zeros(1, dtype=torch.int32), P=16, N=256, FAULT=fault)
     return bool(out[0] == x.sum())
 
 
 def run_shifted(fault: int) -> bool:
-    x, out = whole(1000), torch.zeros(1000)
+    x, out = draw_whole_numbers(1000), torch.zeros(1000)
     wanted = torch.cat([torch.zeros(1), x[:-1]])
     shifted[(8,)](x, out, 1000, B=128, FAULT=fault)
     return bool(((x if fault == 1 else out) == wanted).all())
@@ -135,7 +139,7 @@ RUNS: dict[str, tuple[Callable[[int], bool], int]] = {
 }  # fmt: skip
 
 
-def said(run: Callable[[int], bool], fault: int, target: str) -> list[str]:
+def run_fault(run: Callable[[int], bool], fault: int, target: str) -> list[str]:
     """What is found in each of a few runs; of a fault, until something is."""
     found = []
     for schedule, seed in (("robin", 0), ("random", 1), ("far", 2)):
@@ -153,7 +157,7 @@ def said(run: Callable[[int], bool], fault: int, target: str) -> list[str]:
 def main(target: str) -> None:
     torch.manual_seed(0)
     outcome = {
-        f"{name} {fault}": said(run, fault, target)
+        f"{name} {fault}": run_fault(run, fault, target)
         for name, (run, faults) in RUNS.items()
         for fault in range(faults + 1)
     }

@@ -11,13 +11,13 @@ import front_kernels as kernels
 import papergpu
 import torch
 import triton
-from apart import cases, wrong
 from papergpu.records import worst_accesses
+from separate_process import catch_error, list_cases
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
-def raised(kind: type[Exception], call: object) -> str:
+def catch_message(kind: type[Exception], call: object) -> str:
     """What a call says when it raises an error of that kind."""
     try:
         call()  # type: ignore[operator]
@@ -26,7 +26,7 @@ def raised(kind: type[Exception], call: object) -> str:
     raise AssertionError("nothing was raised")
 
 
-def line_of(text: str) -> int:
+def find_line(text: str) -> int:
     """The line of the kernels on which that stands."""
     with open(kernels.__file__, encoding="utf-8") as file:
         return next(at for at, line in enumerate(file, 1) if text in line)
@@ -42,8 +42,10 @@ def case_add(target: str) -> None:
 
 def case_out_of_bounds(target: str) -> None:
     x = torch.zeros(1000)
-    said = raised(papergpu.Finding, lambda: kernels.unmasked[(8,)](x, x.clone(), 1000, BLOCK=128))
-    line = line_of("the finding must name this line")
+    said = catch_message(
+        papergpu.Finding, lambda: kernels.unmasked[(8,)](x, x.clone(), 1000, BLOCK=128)
+    )
+    line = find_line("the finding must name this line")
     if triton.__version__.startswith("3.9."):  # whose lines are one too many
         said = said.replace(f":{line + 1},", f":{line},")
     assert said == (
@@ -139,10 +141,10 @@ def case_scan(target: str) -> None:
 
 def case_assert(target: str) -> None:
     kernels.asserting[(1,)](torch.arange(4).int(), N=4, debug=True)
-    said = raised(
+    said = catch_message(
         papergpu.Finding, lambda: kernels.asserting[(1,)](torch.arange(8).int(), N=8, debug=True)
     )
-    assert said.startswith(f"asserting at front_kernels.py:{line_of('below five')}, "), said
+    assert said.startswith(f"asserting at front_kernels.py:{find_line('below five')}, "), said
     assert "x is below five" in said and "thread (5, 0, 0)" in said, said
 
 
@@ -151,7 +153,7 @@ def case_tuples(target: str) -> None:
     kernels.tuples[(1,)]((x, 7), ((y, 3), None), SCALE=2, N=32)
     assert torch.equal(y, x * 2 + 10)
     short = torch.empty(31)
-    said = raised(
+    said = catch_message(
         papergpu.Finding,
         lambda: kernels.tuples[(1,)]((x, 7), ((short, 3), None), SCALE=2, N=32),
     )
@@ -217,25 +219,25 @@ def case_touching(target: str) -> None:
     out = torch.empty(32, dtype=torch.int32)
     addresses = torch.tensor([x.data_ptr(), y.data_ptr()])
     call = lambda: kernels.indirect[(1,)](addresses, out, N=16)  # noqa: E731
-    assert "reads 4 bytes" in raised(papergpu.Finding, call)
+    assert "reads 4 bytes" in catch_message(papergpu.Finding, call)
     with papergpu.touching(x, y=y):
         call()
     assert torch.equal(out, torch.cat([x, y]))
-    raised(papergpu.Finding, call)
+    catch_message(papergpu.Finding, call)
     with papergpu.touching(x, y=y[:1].clone()):
-        raised(papergpu.Finding, call)
+        catch_message(papergpu.Finding, call)
 
 
 def case_unwritten(target: str) -> None:
     x, out = papergpu.unwritten(torch.empty(128)), torch.empty(128)
     copy = lambda: kernels.strided[(1,)](x, out, 1, N=128)  # noqa: E731
-    assert "of x_ptr, which nobody has written" in raised(papergpu.Finding, copy)
+    assert "of x_ptr, which nobody has written" in catch_message(papergpu.Finding, copy)
     kernels.strided[(1,)](out, x[:64], 1, N=64)
-    assert "reads byte 256 of x_ptr" in raised(papergpu.Finding, copy)
+    assert "reads byte 256 of x_ptr" in catch_message(papergpu.Finding, copy)
     kernels.strided[(1,)](out, x[64:], 1, N=64)
     copy()
     papergpu.unwritten(x[::2])
-    raised(papergpu.Finding, copy)
+    catch_message(papergpu.Finding, copy)
     x.zero_()
     copy()
     papergpu.unwritten(x)
@@ -256,7 +258,7 @@ def case_settings(target: str) -> None:
     counts = only.result.counts
     assert counts is not None and counts["run"].sum() == only.result.steps
     lines = {only.program.locate_instruction(at) for at in range(len(counts))}
-    assert f"front_kernels.py:{line_of('at + BLOCK, mask')}" in lines
+    assert f"front_kernels.py:{find_line('at + BLOCK, mask')}" in lines
     assert not papergpu.session.current_settings().profile
 
 
@@ -276,7 +278,7 @@ def case_samples(target: str) -> None:
     lines = one.ptx.splitlines()
     assert "ld.global" in lines[load.line - 1] and "st.global" in lines[store.line - 1]
     shift = triton.__version__.startswith("3.9.")  # whose lines are one too many
-    assert load.place is not None and load.place.line == line_of("at * step") + shift, load.place
+    assert load.place is not None and load.place.line == find_line("at * step") + shift, load.place
     assert one.shared == 0
 
 
@@ -320,13 +322,13 @@ def case_printing(target: str) -> None:
 
 def case_refused(target: str) -> None:
     x = torch.zeros(8, device="meta")
-    said = raised(ValueError, lambda: kernels.guessed[(1,)](x, 8))
+    said = catch_message(ValueError, lambda: kernels.guessed[(1,)](x, 8))
     assert said == (
         "guessed: x_ptr is on meta, and papergpu executes on the CPU: pass x_ptr.cpu()"
     ), said
-    raised(ValueError, lambda: papergpu.settings(chekcs=False))
-    raised(ValueError, lambda: papergpu.settings(schedule="fair"))
-    raised(ValueError, lambda: papergpu.activate("sm_70"))
+    catch_message(ValueError, lambda: papergpu.settings(chekcs=False))
+    catch_message(ValueError, lambda: papergpu.settings(schedule="fair"))
+    catch_message(ValueError, lambda: papergpu.activate("sm_70"))
 
 
 def case_undone(target: str) -> None:
@@ -352,9 +354,9 @@ def main(target: str) -> None:
     found = {}
     before = torch.cuda.get_device_capability, dict(backends), driver._active
     papergpu.activate(target, papergpu.Settings(threads=2))
-    for name in cases(__file__):
+    for name in list_cases(__file__):
         torch.manual_seed(0)
-        found[name] = wrong(globals()[name], target)
+        found[name] = catch_error(globals()[name], target)
     papergpu.deactivate()
     after = torch.cuda.get_device_capability, dict(backends), driver._active
     if before != after:

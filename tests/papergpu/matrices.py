@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from executing import HEAD, execute
 from papergpu.launch import Settings
+from ptx_launch import HEAD, execute_ptx
 
 Words = npt.NDArray[np.uint32]
 Reals = npt.NDArray[np.float64]
@@ -15,7 +15,7 @@ WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8"
           "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32}  # fmt: skip
 
 
-def encoded(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
+def encode_numbers(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
     """Each number as the bits of a type; what it cannot hold is not asked for."""
     import torch
 
@@ -33,7 +33,7 @@ def encoded(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
     return values.astype(np.int64).view(np.uint64) & np.uint64((1 << WIDTHS[kind]) - 1)
 
 
-def numbers(generator: np.random.Generator, kind: str, *shape: int) -> Reals:
+def draw_matrix(generator: np.random.Generator, kind: str, *shape: int) -> Reals:
     """Numbers that a type holds, whose products and sums are exact."""
     low, high = {"u8": (0, 256), "s8": (-128, 128), "u4": (0, 16), "s4": (-8, 8), "b1": (0, 2),
                  "e5m2": (-4, 5), "e4m3": (-8, 9)}.get(kind, (-30, 31))  # fmt: skip
@@ -41,7 +41,7 @@ def numbers(generator: np.random.Generator, kind: str, *shape: int) -> Reals:
     return found / 4 if kind in ("f16", "bf16", "tf32", "f32", "f64") else found
 
 
-def packed(elements: npt.NDArray[np.uint64], kind: str) -> npt.NDArray[np.uint64]:
+def pack_registers(elements: npt.NDArray[np.uint64], kind: str) -> npt.NDArray[np.uint64]:
     """Registers of lanes: (lane, element) becomes (register, lane), low elements first."""
     width = WIDTHS[kind]
     per = max(1, 32 // width)
@@ -51,7 +51,7 @@ def packed(elements: npt.NDArray[np.uint64], kind: str) -> npt.NDArray[np.uint64
     return np.bitwise_or.reduce(parts << shifts, axis=2).T.copy()
 
 
-def unpacked(registers: npt.NDArray[np.uint64], kind: str) -> npt.NDArray[np.uint64]:
+def unpack_registers(registers: npt.NDArray[np.uint64], kind: str) -> npt.NDArray[np.uint64]:
     """(register, lane) becomes (lane, element)."""
     width = WIDTHS[kind]
     per = max(1, 32 // width)
@@ -61,7 +61,7 @@ def unpacked(registers: npt.NDArray[np.uint64], kind: str) -> npt.NDArray[np.uin
     return parts.reshape(registers.shape[1], -1)
 
 
-def decoded(bits: npt.NDArray[np.uint64], kind: str) -> Reals:
+def decode_sums(bits: npt.NDArray[np.uint64], kind: str) -> Reals:
     """The numbers of bits of a type of sums."""
     if kind == "f64":
         return bits.view(np.float64)
@@ -71,7 +71,7 @@ def decoded(bits: npt.NDArray[np.uint64], kind: str) -> Reals:
     return words.view(np.float32 if kind == "f32" else np.int32).astype(np.float64)
 
 
-def one_instruction(
+def run_instruction(
     form: str,
     given: Sequence[tuple[str, npt.NDArray[np.uint64]]],
     result: tuple[str, int],
@@ -84,18 +84,18 @@ def one_instruction(
     kind and how many. With a `selector` the last operand is a register alone, and it comes behind.
     Returns the result's registers.
     """  # fmt: skip
-    text, arrays = text_of(form, given, result, selector)
-    execute(text, *arrays, settings=settings)
+    text, arrays = write_instruction_ptx(form, given, result, selector)
+    execute_ptx(text, *arrays, settings=settings)
     return arrays[0].astype(np.uint64)
 
 
-def text_of(
+def write_instruction_ptx(
     form: str,
     given: Sequence[tuple[str, npt.NDArray[np.uint64]]],
     result: tuple[str, int],
     selector: int | None = None,
 ) -> tuple[str, list[npt.NDArray[np.generic]]]:
-    """The PTX of `one_instruction`, and the arrays that it is launched with."""
+    """The PTX of `run_instruction`, and the arrays that it is launched with."""
     lines, operands = [], []
     everything = [(result[0], result[1], None), *((kind, len(one), one) for kind, one in given)]
     arrays: list[npt.NDArray[np.generic]] = []

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import figures
+import measured_figures
 import numpy as np
 import torch
 from papergpu.cuda import CompileError, Finding, Settings, Source, Unsupported
@@ -33,12 +33,12 @@ Arrays = dict[str, Any]
 REFERENCES: dict[str, Callable[..., Arrays]] = {}
 
 
-def reference(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+def register_reference(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
     REFERENCES[function.__name__] = function
     return function
 
 
-def made(text: str, rng: np.random.Generator) -> tuple[str, torch.Tensor]:
+def make_argument(text: str, rng: np.random.Generator) -> tuple[str, torch.Tensor]:
     """`x=normal f32 4x8`, or `k=ints:0:9 i32 100`: a name, how it is filled, its type and shape."""
     name, _, rest = text.partition("=")
     fill, kind, *shape = rest.split()
@@ -66,13 +66,15 @@ def made(text: str, rng: np.random.Generator) -> tuple[str, torch.Tensor]:
     return name, torch.from_numpy(np.asarray(data, dtype=np.float64)).to(KINDS[kind])
 
 
-def plain(value: torch.Tensor) -> Any:
+def convert_tensor(value: torch.Tensor) -> Any:
     if value.dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float32):
         return value.double().numpy()
     return value.numpy().copy()
 
 
-def judged(one: dict[str, Any], checkouts: Path, sources: dict[Any, Source]) -> tuple[str, str]:
+def judge_kernel(
+    one: dict[str, Any], checkouts: Path, sources: dict[Any, Source]
+) -> tuple[str, str]:
     """What became of one kernel, and why."""
     folder = checkouts / one["repository"].replace("/", "+")
     options = tuple(option.replace("@", f"{checkouts}/") for option in one.get("options", ()))
@@ -86,12 +88,12 @@ def judged(one: dict[str, Any], checkouts: Path, sources: dict[Any, Source]) -> 
         elif isinstance(given, str) and given == "null":
             values.append(None)
         elif isinstance(given, str):
-            name, array = made(given, rng)
+            name, array = make_argument(given, rng)
             arrays[name] = array
             values.append(array)
         else:
             values.append(given)
-    before = {name: plain(array) for name, array in arrays.items()}
+    before = {name: convert_tensor(array) for name, array in arrays.items()}
     if "rstd" in arrays and "mean" in arrays and "dout" in arrays:  # what a forward pass left
         rows = before["x"]
         arrays["mean"].copy_(torch.from_numpy(rows.mean(-1)))
@@ -101,8 +103,8 @@ def judged(one: dict[str, Any], checkouts: Path, sources: dict[Any, Source]) -> 
             sources[key] = Source(key[0], options, target=key[2])
         source = sources[key]
         for name, fill in one.get("globals", {}).items():
-            _, array = made(f"{name}={fill}", rng)
-            before[name] = plain(array)
+            _, array = make_argument(f"{name}={fill}", rng)
+            before[name] = convert_tensor(array)
             source.globals(name).reshape(-1).view(np.uint8)[:] = (
                 array.numpy().reshape(-1).view(np.uint8)
             )
@@ -129,7 +131,7 @@ def judged(one: dict[str, Any], checkouts: Path, sources: dict[Any, Source]) -> 
     for name, expected in want.items():
         if one.get("sorted"):  # in which order threads come is nobody's promise
             arrays[name] = arrays[name].sort().values
-        got = plain(arrays[name]).astype(np.float64).reshape(-1)
+        got = convert_tensor(arrays[name]).astype(np.float64).reshape(-1)
         expected = np.asarray(expected, np.float64).reshape(-1)
         got = got[: len(expected)]
         same = (got == expected) & np.isinf(expected)
@@ -144,18 +146,18 @@ def judged(one: dict[str, Any], checkouts: Path, sources: dict[Any, Source]) -> 
 # References. Each gets the arrays as they were and the table's other arguments, in order.
 
 
-@reference
+@register_reference
 def softmax(a: Arrays, n: list[Any]) -> Arrays:
     e = np.exp(a["x"] - a["x"].max(-1, keepdims=True))
     return {"y": e / e.sum(-1, keepdims=True)}
 
 
-@reference
+@register_reference
 def softmax_inplace(a: Arrays, n: list[Any]) -> Arrays:
     return {"x": softmax(a, n)["y"]}
 
 
-@reference
+@register_reference
 def softmax_causal(a: Arrays, n: list[Any]) -> Arrays:
     """Rows of (N, T, T), of which only the lower triangle is written, scaled first."""
     x = a["x"] * n[0]
@@ -165,7 +167,7 @@ def softmax_causal(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": np.tril(e / e.sum(-1, keepdims=True))}
 
 
-@reference
+@register_reference
 def layernorm(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"]
     mean, var = x.mean(-1), x.var(-1)
@@ -174,7 +176,7 @@ def layernorm(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": y, **({"mean": mean, "rstd": rstd} if "mean" in a else {})}
 
 
-@reference
+@register_reference
 def layernorm_scalar(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"]
     return {
@@ -183,13 +185,13 @@ def layernorm_scalar(a: Arrays, n: list[Any]) -> Arrays:
     }
 
 
-@reference
+@register_reference
 def rms_scalar(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"]
     return {"y": x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * n[0]}
 
 
-@reference
+@register_reference
 def layernorm_backward(a: Arrays, n: list[Any]) -> Arrays:
     x, d, w = a["x"], a["dout"], a["w"]
     mean, rstd = x.mean(-1, keepdims=True), 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
@@ -199,7 +201,7 @@ def layernorm_backward(a: Arrays, n: list[Any]) -> Arrays:
     return {"dx": dx, "dw": (d * hat).sum(0), "db": d.sum(0)}
 
 
-@reference
+@register_reference
 def adamw(a: Arrays, n: list[Any]) -> Arrays:
     _, rate, b1, b2, c1, c2, eps, decay = n
     m = b1 * a["m"] + (1 - b1) * a["g"]
@@ -208,13 +210,13 @@ def adamw(a: Arrays, n: list[Any]) -> Arrays:
     return {"p": p, "m": m, "v": v}
 
 
-@reference
+@register_reference
 def gelu(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"]
     return {"y": 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))}
 
 
-@reference
+@register_reference
 def gelu_backward(a: Arrays, n: list[Any]) -> Arrays:
     x, k = a["x"], math.sqrt(2 / math.pi)
     t = np.tanh(k * (x + 0.044715 * x**3))
@@ -222,90 +224,90 @@ def gelu_backward(a: Arrays, n: list[Any]) -> Arrays:
     return {"dx": slope * a["dout"]}
 
 
-@reference
+@register_reference
 def add(a: Arrays, n: list[Any]) -> Arrays:
     return {"c": a["a"] + a["b"]}
 
 
-@reference
+@register_reference
 def scaled(a: Arrays, n: list[Any]) -> Arrays:
     return {"x": a["x"] * n[0]}
 
 
-@reference
+@register_reference
 def copied(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["x"]}
 
 
-@reference
+@register_reference
 def reversed_order(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["x"][::-1]}
 
 
-@reference
+@register_reference
 def total(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["x"].astype(np.float64).sum()}
 
 
-@reference
+@register_reference
 def total_by_block(a: Arrays, n: list[Any]) -> Arrays:
     """The sum of each of as many equal parts as there are results."""
     return {"y": a["x"].astype(np.float64).reshape(len(a["y"]), -1).sum(-1)}
 
 
-@reference
+@register_reference
 def squares(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": (a["x"] ** 2).sum()}
 
 
-@reference
+@register_reference
 def dot(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": (a["a"] * a["b"]).sum()}
 
 
-@reference
+@register_reference
 def dots(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": (a["a"] * a["b"]).sum(-1)}
 
 
-@reference
+@register_reference
 def transpose(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["x"].T}
 
 
-@reference
+@register_reference
 def permuted(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["x"].transpose(3, 2, 0, 1)}
 
 
-@reference
+@register_reference
 def histogram(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": np.bincount(a["x"].reshape(-1), minlength=len(a["y"]))}
 
 
-@reference
+@register_reference
 def histogram_bytes(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": np.bincount(a["x"].view(np.uint8).reshape(-1), minlength=256)}
 
 
-@reference
+@register_reference
 def total_first(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": [a["x"].sum()]}
 
 
-@reference
+@register_reference
 def total_strided(a: Arrays, n: list[Any]) -> Arrays:
     """Each block takes pairs of parts of 128, a grid apart."""
     parts = a["x"].reshape(-1, len(a["y"]), 256)
     return {"y": parts.sum((0, 2))}
 
 
-@reference
+@register_reference
 def grid_sum(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["x"].reshape(-1, len(a["y"]), 128).sum((0, 2))}
 
 
-@reference
+@register_reference
 def dot_parts(a: Arrays, n: list[Any]) -> Arrays:
     """The sample begins at thread + 128 + block, so that is what is added up."""
     pairs = (a["a"] * a["b"]).reshape(-1, 2).sum(1)
@@ -313,56 +315,56 @@ def dot_parts(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": [sum(pairs[i::256].sum() for i in threads + 128 + b) for b in range(len(a["y"]))]}
 
 
-@reference
+@register_reference
 def cg_sums(a: Arrays, n: list[Any]) -> Arrays:
     return {"printed": "Sum of all ranks 0..63 in threadBlockGroup is 2016"}
 
 
-@reference
+@register_reference
 def matmul(a: Arrays, n: list[Any]) -> Arrays:
     return {"c": a["a"] @ a["b"]}
 
 
-@reference
+@register_reference
 def matmul_nt(a: Arrays, n: list[Any]) -> Arrays:
     return {"c": a["a"] @ a["b"].T + a.get("bias", 0.0)}
 
 
-@reference
+@register_reference
 def gemm(a: Arrays, n: list[Any]) -> Arrays:
     """alpha and beta are the floats among the numbers, in order."""
     alpha, beta = [v for v in n if isinstance(v, float)]
     return {"c": alpha * (a["a"] @ a["b"]) + beta * a["c"]}
 
 
-@reference
+@register_reference
 def gemm_plus(a: Arrays, n: list[Any]) -> Arrays:
     alpha, beta = n[-2:]
     return {"d": alpha * (a["a"].astype(np.float64) @ a["b"].astype(np.float64).T) + beta * a["c"]}
 
 
-@reference
+@register_reference
 def matvec(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["a"] @ a["x"].reshape(-1)}
 
 
-@reference
+@register_reference
 def column_sums(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["y"] + a["x"].sum(0)}
 
 
-@reference
+@register_reference
 def embedding(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": a["w"][a["idx"]]}
 
 
-@reference
+@register_reference
 def encoder(a: Arrays, n: list[Any]) -> Arrays:
     b, t, c = n
     return {"y": a["wte"][a["idx"]].reshape(b, t, c) + a["wpe"][None, :t]}
 
 
-@reference
+@register_reference
 def encoder_backward(a: Arrays, n: list[Any]) -> Arrays:
     b, t, c = n
     dwte, dwpe = a["dwte"].copy(), a["dwpe"].copy()
@@ -371,20 +373,20 @@ def encoder_backward(a: Arrays, n: list[Any]) -> Arrays:
     return {"dwte": dwte, "dwpe": dwpe}
 
 
-@reference
+@register_reference
 def crossentropy(a: Arrays, n: list[Any]) -> Arrays:
     rows = a["p"].reshape(-1, a["p"].shape[-1])
     return {"y": -np.log(rows[np.arange(len(rows)), a["t"].reshape(-1)])}
 
 
-@reference
+@register_reference
 def crossentropy_backward(a: Arrays, n: list[Any]) -> Arrays:
     rows, targets = a["p"].copy(), a["t"].reshape(-1)
     rows[np.arange(len(rows)), targets] -= 1
     return {"dlogits": a["dlogits"] + rows * a["dlosses"].reshape(-1, 1)}
 
 
-@reference
+@register_reference
 def classifier(a: Arrays, n: list[Any]) -> Arrays:
     x, targets = a["x"], a["t"].reshape(-1)
     e = np.exp(x - x.max(-1, keepdims=True))
@@ -395,7 +397,7 @@ def classifier(a: Arrays, n: list[Any]) -> Arrays:
     return {"losses": -np.log(p[at, targets]), "dlogits": d * a["dlosses"].reshape(-1, 1)}
 
 
-def attended(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+def compute_attention(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     s = q @ k.swapaxes(-1, -2) * scale
     if causal:
         s = np.where(np.tril(np.ones(s.shape[-2:], bool)), s, -np.inf)
@@ -403,43 +405,43 @@ def attended(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
     return e / e.sum(-1, keepdims=True) @ v
 
 
-@reference
+@register_reference
 def attention(a: Arrays, n: list[Any]) -> Arrays:
-    return {"o": attended(a["q"], a["k"], a["v"], False, 1 / math.sqrt(a["q"].shape[-1]))}
+    return {"o": compute_attention(a["q"], a["k"], a["v"], False, 1 / math.sqrt(a["q"].shape[-1]))}
 
 
-@reference
+@register_reference
 def attention_causal(a: Arrays, n: list[Any]) -> Arrays:
-    return {"o": attended(a["q"], a["k"], a["v"], True, 1 / math.sqrt(a["q"].shape[-1]))}
+    return {"o": compute_attention(a["q"], a["k"], a["v"], True, 1 / math.sqrt(a["q"].shape[-1]))}
 
 
-def split(a: Arrays, n: list[Any]) -> tuple[Any, Any, Any]:
+def split_heads(a: Arrays, n: list[Any]) -> tuple[Any, Any, Any]:
     b, t, c, heads = n
     x = a["x"].reshape(b, t, 3, heads, c // heads).transpose(2, 0, 3, 1, 4)
     return x[0], x[1], x[2]
 
 
-@reference
+@register_reference
 def query_key_inf(a: Arrays, n: list[Any]) -> Arrays:
-    q, k, _ = split(a, n)
+    q, k, _ = split_heads(a, n)
     s = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
     lower = np.tril(np.ones(s.shape[-2:], bool))
     return {"y": np.where(lower, s, -np.inf)}
 
 
-@reference
+@register_reference
 def unpacked(a: Arrays, n: list[Any]) -> Arrays:
     b, t, heads, d = n
     x = a["x"].reshape(b, t, 3, heads, d).transpose(2, 0, 3, 1, 4)
     return {"q": x[0], "k": x[1], "v": x[2]}
 
 
-@reference
+@register_reference
 def sorted_pairs_1024(a: Arrays, n: list[Any]) -> Arrays:
-    return sorted_pairs(a, [1024])
+    return sort_pairs(a, [1024])
 
 
-def sorted_pairs(a: Arrays, n: list[Any]) -> Arrays:
+def sort_pairs(a: Arrays, n: list[Any]) -> Arrays:
     """Keys in parts of n[0], each sorted; the values go with them, and keys are all different."""
     keys = a["keys"].reshape(-1, n[0])
     order = np.argsort(keys, axis=1)
@@ -447,29 +449,29 @@ def sorted_pairs(a: Arrays, n: list[Any]) -> Arrays:
             "z": np.take_along_axis(a["values"].reshape(keys.shape), order, 1)}  # fmt: skip
 
 
-@reference
+@register_reference
 def sorted_values(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": np.sort(a["x"])}
 
 
-@reference
+@register_reference
 def scan_exclusive(a: Arrays, n: list[Any]) -> Arrays:
     rows = a["x"].reshape(-1, n[0]).astype(np.int64)
     return {"y": np.cumsum(rows, axis=1) - rows}
 
 
-@reference
+@register_reference
 def scan_inplace(a: Arrays, n: list[Any]) -> Arrays:
     rows = a["x"].reshape(len(a["sums"]), -1).astype(np.int64)
     return {"x": np.cumsum(rows, axis=1), "sums": rows.sum(1)}
 
 
-@reference
+@register_reference
 def sequence(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": np.arange(len(a["y"])) % 32}
 
 
-@reference
+@register_reference
 def convolved_rows(a: Arrays, n: list[Any]) -> Arrays:
     kernel = a["c_Kernel"]
     padded = np.pad(a["x"], ((0, 0), (8, 8)))
@@ -477,13 +479,13 @@ def convolved_rows(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": sum(padded[:, 8 + k : 8 + k + width] * kernel[8 - k] for k in range(-8, 9))}
 
 
-@reference
+@register_reference
 def convolved_columns(a: Arrays, n: list[Any]) -> Arrays:
     turned = convolved_rows({"x": a["x"].T, "c_Kernel": a["c_Kernel"]}, n)
     return {"y": turned["y"].T}
 
 
-@reference
+@register_reference
 def walsh(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"].copy()
     step = 1
@@ -494,7 +496,7 @@ def walsh(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": x}
 
 
-@reference
+@register_reference
 def black_scholes(a: Arrays, n: list[Any]) -> Arrays:
     s, x, t = a["s"], a["x"], a["t"]
     r, v, _ = n
@@ -506,18 +508,18 @@ def black_scholes(a: Arrays, n: list[Any]) -> Arrays:
     return {"call": call, "put": put}
 
 
-@reference
+@register_reference
 def positives(a: Arrays, n: list[Any]) -> Arrays:
     return {"count": (a["x"] > 0).sum()}
 
 
-@reference
+@register_reference
 def odd_even(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"].astype(np.int64)
     return {"odds": (x % 2 != 0).sum(), "sums": [x[x % 2 != 0].sum(), x[x % 2 == 0].sum()]}
 
 
-@reference
+@register_reference
 def kept_boxes(a: Arrays, n: list[Any]) -> Arrays:
     boxes, limit = a["boxes"], n[1]
     keep = np.ones(len(boxes))
@@ -533,7 +535,7 @@ def kept_boxes(a: Arrays, n: list[Any]) -> Arrays:
     return {"keep": keep}
 
 
-@reference
+@register_reference
 def rope(a: Arrays, n: list[Any]) -> Arrays:
     x = a["x"]
     rows, width = x.shape
@@ -546,19 +548,19 @@ def rope(a: Arrays, n: list[Any]) -> Arrays:
     return {"y": y}
 
 
-@reference
+@register_reference
 def popped(a: Arrays, n: list[Any]) -> Arrays:
     """Every other thread pushes half its number, then each pops one or gets -1."""
     half = len(a["y"]) // 2
     return {"y": [-1] * half + list(range(half))}
 
 
-@reference
+@register_reference
 def greeting(a: Arrays, n: list[Any]) -> Arrays:
     return {"printed": "GPU: Hello world!"}
 
 
-@reference
+@register_reference
 def normalised(a: Arrays, n: list[Any]) -> Arrays:
     length = math.sqrt(abs((a["a"] * a["b"]).sum()))
     return {"a": a["a"] / length, "b": a["b"] / length}
@@ -579,7 +581,7 @@ def main(arguments: list[str]) -> int:
         if words and not any(word in line for word in words):
             continue
         start = time.perf_counter()
-        verdict, why = judged(one, Path(checkouts), sources)
+        verdict, why = judge_kernel(one, Path(checkouts), sources)
         seconds = time.perf_counter() - start
         counts[verdict] = counts.get(verdict, 0) + 1
         of = repositories.setdefault(one["repository"], {"all": 0, "right": 0, "faults": 0})
@@ -593,7 +595,7 @@ def main(arguments: list[str]) -> int:
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
     if keeps and not words:
         command = "python tests/papergpu/public_kernels.py CHECKOUTS --record"
-        figures.record("public", "all", {"repositories": repositories}, command)
+        measured_figures.record_figures("public", "all", {"repositories": repositories}, command)
     return int(set(counts) != {"right"})
 
 

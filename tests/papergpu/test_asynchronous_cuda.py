@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import exhaustive
-from executing import launch
+from cuda_kernels import compile_cuda, load_kernel_once
 from papergpu.errors import Finding
 from papergpu.launch import Settings
-from paperkernels import compiled, kernel
+from ptx_launch import launch_kernel
 
 HEAD = r"""
 #include <cuda/barrier>
@@ -117,18 +117,18 @@ GROUP = r"""
 """
 
 
-def turned(rows: int) -> Callable[[Any], Any]:
+def turn_rows(rows: int) -> Callable[[Any], Any]:
     return lambda x: x.reshape(rows, -1)[:, ::-1].ravel()
 
 
 CASES = {
-    "barrier": (BARRIER, turned(4)), "bulk": (BULK, lambda x: x + 1),
-    "pipeline": (PIPELINE, turned(4)),
-    "roles": (ROLES, turned(8)), "thread": (THREAD, lambda x: x), "group": (GROUP, turned(4)),
+    "barrier": (BARRIER, turn_rows(4)), "bulk": (BULK, lambda x: x + 1),
+    "pipeline": (PIPELINE, turn_rows(4)),
+    "roles": (ROLES, turn_rows(8)), "thread": (THREAD, lambda x: x), "group": (GROUP, turn_rows(4)),
 }  # fmt: skip
 
 
-def arrays() -> tuple[Any, Any]:
+def make_arrays() -> tuple[Any, Any]:
     whole = np.zeros(600, np.float32)
     start = (-whole.ctypes.data % 128) // 4
     x, y = whole[start : start + 256], whole[start + 256 : start + 512]
@@ -146,11 +146,11 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
     if name == "bulk" and architecture == "compute_80":
         architecture = "compute_100"
     body, expected = CASES[name]
-    one = kernel(compiled(HEAD + body + "}", architecture))
+    one = load_kernel_once(compile_cuda(HEAD + body + "}", architecture))
     for seed, schedule in enumerate(("robin", "random", "far")):
-        x, y = arrays()
+        x, y = make_arrays()
         settings = Settings(threads=1, seed=seed, schedule=schedule)
-        launch(one, x, y, block=64, settings=settings)
+        launch_kernel(one, x, y, block=64, settings=settings)
         assert np.array_equal(y, expected(x))
 
 
@@ -168,6 +168,6 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
 def test_planted_faults_are_found(name: str, change: tuple[str, str], said: str) -> None:
     body = CASES[name][0]
     assert change[0] in body
-    one = kernel(compiled(HEAD + body.replace(*change) + "}", "compute_90"))
+    one = load_kernel_once(compile_cuda(HEAD + body.replace(*change) + "}", "compute_90"))
     with pytest.raises(Finding, match=said):
-        launch(one, *arrays(), block=64)
+        launch_kernel(one, *make_arrays(), block=64)

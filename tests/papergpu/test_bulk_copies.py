@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executing import launch
+from cuda_kernels import MBARRIERS, compile_cuda, load_kernel_once
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned_zeros
-from paperkernels import MBARRIERS, compiled, kernel
+from ptx_launch import launch_kernel
 
 COMMON = (
     MBARRIERS
@@ -28,17 +28,21 @@ __device__ void store(void* to, const void* from, int n) {
 )
 
 
-def run(text: str, *arguments: Any, architecture: str = "compute_90a", **options: Any) -> None:
-    launch(kernel(compiled(COMMON + text, architecture)), *arguments, block=64, **options)
+def launch_copies(
+    text: str, *arguments: Any, architecture: str = "compute_90a", **options: Any
+) -> None:
+    launch_kernel(
+        load_kernel_once(compile_cuda(COMMON + text, architecture)), *arguments, block=64, **options
+    )
 
 
-def found(text: str, *arguments: Any, **options: Any) -> str:
+def find_copy_misuse(text: str, *arguments: Any, **options: Any) -> str:
     with pytest.raises(Finding) as raised:
-        run(text, *arguments, **options)
+        launch_copies(text, *arguments, **options)
     return str(raised.value)
 
 
-def numbers(count: int, dtype: Any = np.float32) -> Any:
+def draw_aligned(count: int, dtype: Any = np.float32) -> Any:
     out = aligned_zeros(count * np.dtype(dtype).itemsize).view(dtype)
     out[:] = np.random.default_rng(count).integers(1, 99, count)
     return out
@@ -73,7 +77,7 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
 """
 
 
-def ring(
+def write_ring(
     commit: str = "cp.async.commit_group;", left: int = 1, barrier: str = "__syncthreads()"
 ) -> str:
     return (RING.replace("COMMIT_GROUP", commit).replace("LEFT", str(left))
@@ -82,16 +86,18 @@ def ring(
 
 @pytest.mark.parametrize("schedule", ["robin", "far", "random"])
 def test_a_ring_of_cp_async(schedule: str) -> None:
-    x, y = numbers(1024), np.zeros(1024, np.float32)
-    run(ring(), x, y, np.int32(901), settings=Settings(threads=1, schedule=schedule, seed=7))
+    x, y = draw_aligned(1024), np.zeros(1024, np.float32)
+    launch_copies(
+        write_ring(), x, y, np.int32(901), settings=Settings(threads=1, schedule=schedule, seed=7)
+    )
     want = np.where(np.arange(1024) < 901, x, 0).reshape(4, 64, 4)[:, ::-1, 0]
     assert np.array_equal(y[::4].reshape(4, 64), want)
 
 
 def test_faults_of_cp_async_are_found() -> None:
-    x, y, n = numbers(1024), np.zeros(1024, np.float32), np.int32(1024)
-    assert "has not yet delivered: wait for it" in found(ring(left=2), x, y, n)
-    assert "has not yet delivered: wait for it" in found(ring(commit=""), x, y, n)
+    x, y, n = draw_aligned(1024), np.zeros(1024, np.float32), np.int32(1024)
+    assert "has not yet delivered: wait for it" in find_copy_misuse(write_ring(left=2), x, y, n)
+    assert "has not yet delivered: wait for it" in find_copy_misuse(write_ring(commit=""), x, y, n)
 
 
 def test_a_source_is_not_read_where_it_is_cut() -> None:
@@ -104,10 +110,10 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
   asm volatile("cp.async.wait_all;" ::: "memory");
   for (int e = 0; e < 4; ++e) y[4 * threadIdx.x + e] = s[4 * threadIdx.x + e];
 }"""
-    x, y = numbers(4 * 40 + 4)[: 4 * 40 + 1], np.full(256, 5, np.float32)
-    run(text, x, y, np.int32(40))
+    x, y = draw_aligned(4 * 40 + 4)[: 4 * 40 + 1], np.full(256, 5, np.float32)
+    launch_copies(text, x, y, np.int32(40))
     assert np.array_equal(y[: x.size], x) and not y[x.size :].any()
-    assert "mask it, or mend the offset" in found(text, x, y, np.int32(41))
+    assert "mask it, or mend the offset" in find_copy_misuse(text, x, y, np.int32(41))
 
 
 def test_an_mbarrier_counts_the_copies_of_threads() -> None:
@@ -123,10 +129,10 @@ extern "C" __global__ void k(const float* x, float* y) {
   } else { wait(&bar, 0); y[threadIdx.x - 32] = s[threadIdx.x - 32];
       y[threadIdx.x] = s[threadIdx.x]; }
 }"""
-    x, y = numbers(64), np.zeros(64, np.float32)
-    run(text, x, y)
+    x, y = draw_aligned(64), np.zeros(64, np.float32)
+    launch_copies(text, x, y)
     assert np.array_equal(x, y)
-    assert "which lacks 32 of 32 arrivals" in found(text.replace(".noinc", ""), x, y)
+    assert "which lacks 32 of 32 arrivals" in find_copy_misuse(text.replace(".noinc", ""), x, y)
 
 
 def test_cp_async_arrives_without_changing_the_count() -> None:
@@ -143,8 +149,8 @@ extern "C" __global__ void k(const float* x, float* y) {
   wait(&bar, 0);
   y[threadIdx.x] = s[63 - threadIdx.x];
 }"""
-    x, y = numbers(64), np.zeros(64, np.float32)
-    run(text, x, y)
+    x, y = draw_aligned(64), np.zeros(64, np.float32)
+    launch_copies(text, x, y)
     assert np.array_equal(x[::-1], y)
 
 
@@ -173,25 +179,25 @@ extern "C" __global__ void k(const float* x, float* y, int wrong) {
 READ = "cp.async.bulk.wait_group.read 0;"
 
 
-def bulk(proxy: str = "FENCE", read: str = READ) -> str:
+def write_bulk(proxy: str = "FENCE", read: str = READ) -> str:
     return BULK.replace("PROXY", proxy).replace("READ", read)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bulk_copies_there_and_back(seed: int) -> None:
-    x, y = numbers(1024), np.zeros(1024, np.float32)
+    x, y = draw_aligned(1024), np.zeros(1024, np.float32)
     settings = Settings(threads=1, seed=seed, schedule="random" if seed else "robin")
-    run(bulk(), x, y, np.int32(0), settings=settings)
+    launch_copies(write_bulk(), x, y, np.int32(0), settings=settings)
     assert np.array_equal(y, 2 * x)
 
 
 def test_faults_of_bulk_copies_are_found() -> None:
-    x, y, right = numbers(1024), np.zeros(1024, np.float32), np.int32(0)
-    assert "add fence.proxy.async before it" in found(bulk(proxy=""), x, y, right)
-    assert "may still read: wait for it first" in found(bulk(read=""), x, y, right)
-    text = found(bulk(), x, y, np.int32(16))
+    x, y, right = draw_aligned(1024), np.zeros(1024, np.float32), np.int32(0)
+    assert "add fence.proxy.async before it" in find_copy_misuse(write_bulk(proxy=""), x, y, right)
+    assert "may still read: wait for it first" in find_copy_misuse(write_bulk(read=""), x, y, right)
+    text = find_copy_misuse(write_bulk(), x, y, np.int32(16))
     assert "no thread can go on" in text and "the mbarrier at byte" in text and "16 bytes" in text
-    assert "no multiple of 16: align it" in found(bulk(), x[1:], y, right)
+    assert "no multiple of 16: align it" in find_copy_misuse(write_bulk(), x[1:], y, right)
 
 
 def test_copies_in_flight_when_the_block_ends_are_found() -> None:
@@ -201,7 +207,9 @@ extern "C" __global__ void k(const float* x, float* y) {
   if (threadIdx.x == 0) { init(&bar, 1); expect(&bar, 256); load(s, x, 256, &bar); }
   y[threadIdx.x] = 1;
 }"""
-    assert "has not landed: wait for it first" in found(text, numbers(64), np.zeros(64, np.float32))
+    assert "has not landed: wait for it first" in find_copy_misuse(
+        text, draw_aligned(64), np.zeros(64, np.float32)
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,14 +231,14 @@ extern "C" __global__ void k(const unsigned char* x, unsigned char* y) {
   }
 }""".replace("NAME", f"{operation}.{kind}")
     count = 512 // np.dtype(dtype).itemsize
-    x, y = numbers(count, dtype), numbers(count + 8, dtype)[8:].copy()
-    z = numbers(count, dtype)
+    x, y = draw_aligned(count, dtype), draw_aligned(count + 8, dtype)[8:].copy()
+    z = draw_aligned(count, dtype)
     z[:] = y
     name = operation.partition(".")[0]
     want = {"add": lambda: z + x, "min": lambda: np.minimum(z, x), "max": lambda: np.maximum(z, x),
             "and": lambda: z & x, "or": lambda: z | x,
             "dec": lambda: np.where((z == 0) | (z > x), x, z - 1)}[name]()  # fmt: skip
-    run(text, x, z)
+    launch_copies(text, x, z)
     assert np.array_equal(z, want.astype(dtype))
 
 
@@ -242,9 +250,9 @@ extern "C" __global__ void k(unsigned char* y) {
   if (threadIdx.x == 0) asm volatile("cp.async.bulk.global.shared::cta.bulk_group.cp_mask "
       "[%0], [%1], 64, %2;" :: "l"(y), "r"(SHARED(s)), "h"((short)0x8003) : "memory");
 }"""
-    y = numbers(64, np.uint8)
+    y = draw_aligned(64, np.uint8)
     y[:] = 200
-    run(text, y, architecture="compute_100a")
+    launch_copies(text, y, architecture="compute_100a")
     kept = np.isin(np.arange(64) % 16, (0, 1, 15))
     assert np.array_equal(y, np.where(kept, np.arange(64), 200))
 
@@ -260,6 +268,6 @@ extern "C" __global__ void k(float* y) {
   }
   __syncthreads(); y[threadIdx.x] = s[threadIdx.x];
 }"""
-    y = numbers(64)
-    run(text, y, architecture="compute_100a")
+    y = draw_aligned(64)
+    launch_copies(text, y, architecture="compute_100a")
     assert not y[:32].any() and (y[32:] == 3).all()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import execute, kernel_of
 from papergpu.errors import Finding
+from ptx_launch import execute_ptx, write_kernel
 
 PRINTS = """
 .extern .func (.param .b32 out) vprintf (.param .b64 a, .param .b64 b);
@@ -35,7 +35,7 @@ def test_each_thread_prints_and_gets_the_number_of_its_arguments() -> None:
       ld.param.b32 %r1, [c];
       }
       mul.wide.u32 %rd5, %r10, 4; add.s64 %rd6, %rd0, %rd5; st.global.u32 [%rd6], %r1; ret;"""
-    done = execute(kernel_of(body, 1, PRINTS), out, grid=2, block=5)
+    done = execute_ptx(write_kernel(body, 1, PRINTS), out, grid=2, block=5)
     assert sorted(done.printed.splitlines()) == sorted(f"{one}=ab" for one in range(10))
     assert (out == 2).all()
 
@@ -63,7 +63,7 @@ def test_each_thread_has_memory_of_its_own_from_the_heap() -> None:
       {GIVEN.replace("AT", "%rd3")}
       mul.wide.u32 %rd7, %r10, 16; add.s64 %rd8, %rd0, %rd7;
       st.global.v2.u64 [%rd8], {{%rd3, %rd5}}; ret;"""
-    execute(kernel_of(body, 1, DECLARED), out, block=16)
+    execute_ptx(write_kernel(body, 1, DECLARED), out, block=16)
     assert out[:, 0].all() and not (out[:, 0] % 16).any()
     assert (out[:, 1] == 8 * (np.arange(16) + 1) ** 2).all()
 
@@ -79,7 +79,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
       {GIVEN.replace("AT", "%rd3")}
       add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 12; @%p2 bra TURN;
       st.global.u32 [%rd0], %r2; ret;"""
-    execute(kernel_of(body, 1, DECLARED), out, block=1)
+    execute_ptx(write_kernel(body, 1, DECLARED), out, block=1)
     assert out[0] == 12
 
 
@@ -95,7 +95,7 @@ def test_an_assertion_that_fails_is_found_where_it_fails() -> None:
     FINE: ret;"""
     module = (PRINTS + DECLARED).replace("vprintf", "unused")
     with pytest.raises(Finding, match=r"thread \(5, .*: the assertion `%d=%s\n` of ab:12 fails"):
-        execute(kernel_of(body, 1, module), np.zeros(1, np.uint32))
+        execute_ptx(write_kernel(body, 1, module), np.zeros(1, np.uint32))
 
 
 POINTED = """
@@ -117,10 +117,10 @@ THROUGH = """
 
 def test_a_call_through_a_pointer_finds_its_function_or_that_there_is_none() -> None:
     out, lanes = np.zeros(32, np.uint32), np.arange(32)
-    execute(kernel_of(THROUGH.replace("COUNT", "2"), 1, POINTED), out)
+    execute_ptx(write_kernel(THROUGH.replace("COUNT", "2"), 1, POINTED), out)
     assert (out == np.where(lanes % 2, lanes - 1, lanes * 2)).all()
     with pytest.raises(Finding, match=r"thread \(2, 0, 0\): calls a function at 0"):
-        execute(kernel_of(THROUGH.replace("COUNT", "3"), 1, POINTED), out)
+        execute_ptx(write_kernel(THROUGH.replace("COUNT", "3"), 1, POINTED), out)
 
 
 def test_a_function_that_calls_itself_through_a_pointer_is_found() -> None:
@@ -135,7 +135,7 @@ DONE: st.param.b32 [out], %a; ret; }
 .global .align 8 .u64 table[1] = {again};
 """
     out = np.zeros(64, np.uint32)
-    execute(kernel_of(THROUGH.replace("COUNT", "1"), 1, again), out)
+    execute_ptx(write_kernel(THROUGH.replace("COUNT", "1"), 1, again), out)
     assert (out[:32] == np.arange(32)).all()
     with pytest.raises(Finding, match="a function calls itself through a pointer"):
-        execute(kernel_of(THROUGH.replace("COUNT", "1"), 1, again), out, block=64)
+        execute_ptx(write_kernel(THROUGH.replace("COUNT", "1"), 1, again), out, block=64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import execute, kernel_of
 from papergpu.errors import Finding
 from papergpu.tensormap import TensorMap
+from ptx_launch import execute_ptx, write_kernel
 
 ROWS, COLUMNS, BOX = 11, 20, (8, 8)  # of a tensor; a box is 8 by 8
 AT = (16, 4)  # column and row of the box: four columns and a row of it lie outside
@@ -45,30 +45,30 @@ START = """
 """
 
 
-def replaced(where: str, at: str) -> str:
+def replace_fields(where: str, at: str) -> str:
     """All fields of the map that stands there."""
     space = "shared::cta" if where == "shared" else "global"
     return "".join(f"@%p1 tensormap.replace.tile.{name}.{space}.b1024.{kind} [{at}], {value};"
                    for name, kind, value in FIELDS)  # fmt: skip
 
 
-def zeroed(where: str, at: str) -> str:
+def zero_map(where: str, at: str) -> str:
     return "".join(f"@%p1 st.{where}.b64 [{at}+{8 * k}], 0;" for k in range(16))
 
 
 MADE = {
-    "shared": f"""{zeroed("shared", "map")} {replaced("shared", "map")}
+    "shared": f"""{zero_map("shared", "map")} {replace_fields("shared", "map")}
       bar.warp.sync -1;
       tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned
           [%rd1], [map], 128;
       @%p1 fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;""",
-    "global": f"""{zeroed("global", "%rd1")} {replaced("global", "%rd1")}
+    "global": f"""{zero_map("global", "%rd1")} {replace_fields("global", "%rd1")}
       @%p1 fence.proxy.tensormap::generic.release.gpu;
       @%p1 fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;""",
 }
 
 
-def memory() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def allocate_memory() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What a box comes to, room for a map, and a tensor, as aligned as they must be."""
     room = np.full(64 + 128, 0x55, np.uint8)
     first = -room.ctypes.data % 64
@@ -82,8 +82,8 @@ def memory() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("where", MADE)
 def test_a_map_that_a_kernel_makes(where: str) -> None:
     """Rows of 32 bytes: in the second four of eight, both halves are changed over."""
-    out, room, tensor = memory()
-    execute(kernel_of(START + MADE[where] + LOAD, 3), out, room, tensor)
+    out, room, tensor = allocate_memory()
+    execute_ptx(write_kernel(START + MADE[where] + LOAD, 3), out, room, tensor)
     want = np.full((8, 8), np.nan, np.float32)
     want[:7, :4] = tensor.reshape(ROWS, COLUMNS)[4:, 16:]
     want[4:] = np.roll(want[4:], 4, axis=1)
@@ -94,17 +94,17 @@ def test_a_map_that_a_kernel_makes(where: str) -> None:
 def test_a_map_that_was_changed_is_used_behind_a_fence(where: str) -> None:
     body = MADE[where].rpartition("@%p1 fence.proxy")[0]
     with pytest.raises(Finding, match="uses a tensor map that was changed at .*generic.acquire"):
-        execute(kernel_of(START + body + LOAD, 3), *memory())
+        execute_ptx(write_kernel(START + body + LOAD, 3), *allocate_memory())
 
 
 def test_a_prefetch_needs_a_map_too() -> None:
-    _, room, tensor = memory()
+    _, room, tensor = allocate_memory()
     host = TensorMap(tensor.ctypes.data, "f32", (COLUMNS, ROWS), (4 * COLUMNS,), BOX).encode()
     ask = "@%p1 cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {16, 4}]; ret;"
     with pytest.raises(Finding, match="uses what is no tensor map"):
-        execute(kernel_of(START + ask, 3), *memory())
+        execute_ptx(write_kernel(START + ask, 3), *allocate_memory())
     room[:] = np.frombuffer(host, np.uint8)
-    execute(kernel_of(START + ask, 3), np.zeros(1, np.float32), room, tensor)
+    execute_ptx(write_kernel(START + ask, 3), np.zeros(1, np.float32), room, tensor)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_a_prefetch_in_bulk_stays_within_a_tensor(bytes_: int, said: str) -> Non
     given = np.zeros(256 + 16, np.uint8)
     given = given[-given.ctypes.data % 16 :][:256]
     ask = "mov.u32 %r10, %tid.x; setp.eq.u32 %p1, %r10, 0; @%p1 cp.async.bulk.prefetch.L2.global"
-    execute(kernel_of(f"{ask} [%rd0], 256; ret;"), given)
+    execute_ptx(write_kernel(f"{ask} [%rd0], 256; ret;"), given)
     with pytest.raises(Finding, match=said):
-        execute(kernel_of(f"{ask} [%rd0], {bytes_}; ret;"), given)
+        execute_ptx(write_kernel(f"{ask} [%rd0], {bytes_}; ret;"), given)

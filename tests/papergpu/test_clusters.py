@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blackwell import execute
+from blackwell import execute_body
 from conftest import exhaustive
-from executing import launch
+from cuda_kernels import compile_cuda, load_kernel_once
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned_zeros
 from papergpu.tensormap import TensorMap
-from paperkernels import compiled, kernel
+from ptx_launch import launch_kernel
 
 COMMON = r"""
 #include <cooperative_groups.h>
@@ -39,9 +39,17 @@ __device__ void wait(void* bar, int parity) {
 """
 
 
-def run(text: str, *arguments: Any, blocks: Any, cluster: Any, block: int = 32, **more: Any) -> Any:
-    return launch(kernel(compiled(COMMON + text)), *arguments, grid=blocks, block=block,
-                  cluster=(*cluster, 1, 1)[:3], **more)  # fmt: skip
+def launch_clusters(
+    text: str, *arguments: Any, blocks: Any, cluster: Any, block: int = 32, **more: Any
+) -> Any:
+    return launch_kernel(
+        load_kernel_once(compile_cuda(COMMON + text)),
+        *arguments,
+        grid=blocks,
+        block=block,
+        cluster=(*cluster, 1, 1)[:3],
+        **more,
+    )
 
 
 CLUSTERS = [((2,), (2,)), ((8,), (4,)), ((8,), (8,)), ((4, 4), (2, 2)), ((2, 2, 4), (2, 1, 2))]
@@ -70,8 +78,8 @@ extern "C" __global__ void k(int* y) {
 }"""
     count = int(np.prod(blocks))
     y = np.zeros((count, 4, 32), np.int32)
-    run(text, y, blocks=blocks, cluster=cluster,
-        settings=Settings(threads=1, schedule=schedule, seed=3))  # fmt: skip
+    launch_clusters(text, y, blocks=blocks, cluster=cluster,
+                    settings=Settings(threads=1, schedule=schedule, seed=3))  # fmt: skip
     sides, inner = (*blocks, 1, 1)[:3], (*cluster, 1, 1)[:3]
     n, lanes = int(np.prod(cluster)), np.arange(32)
     for linear in range(count):
@@ -132,7 +140,7 @@ def test_blocks_send_to_each_other(arrivals: str, send: str, after: str, seed: i
     x = np.arange(128, dtype=np.int32) * 7
     y = np.zeros((4, 4, 32), np.int32)
     settings = Settings(threads=1, seed=seed, schedule="random" if seed else "robin")
-    run(text, x, y, blocks=(4,), cluster=(4,), settings=settings)
+    launch_clusters(text, x, y, blocks=(4,), cluster=(4,), settings=settings)
     assert np.array_equal(y, np.broadcast_to(x.reshape(4, 32), (4, 4, 32)))
 
 
@@ -156,7 +164,7 @@ extern "C" __global__ void k(int* y) {
   c.sync();
 }"""
     y = np.zeros(32, np.int32)
-    run(text, y, blocks=(4,), cluster=(4,))
+    launch_clusters(text, y, blocks=(4,), cluster=(4,))
     assert np.array_equal(y, 1000 + 10 * np.arange(32) + 4)
 
 
@@ -188,14 +196,28 @@ def test_multicast_loads(seed: int) -> None:
     y = np.zeros((4, 2, 4, 32), np.float32)
     mapped = TensorMap(x.ctypes.data, "f32", (32, 4), (128,), (32, 1)).encode()
     text = MULTICAST.replace("MASK", "0xf").replace("END", "c.sync();")
-    run(text, mapped, x, y, blocks=(4,), cluster=(4,), settings=Settings(threads=1, seed=seed))
+    launch_clusters(
+        text, mapped, x, y, blocks=(4,), cluster=(4,), settings=Settings(threads=1, seed=seed)
+    )
     assert (y == x).all()
     with pytest.raises(Finding, match="mask 0x1f of a cluster of 4"):
-        run(MULTICAST.replace("MASK", "0x1f").replace("END", ""), mapped, x, y, blocks=(4,),
-            cluster=(4,))  # fmt: skip
+        launch_clusters(
+            MULTICAST.replace("MASK", "0x1f").replace("END", ""),
+            mapped,
+            x,
+            y,
+            blocks=(4,),
+            cluster=(4,),
+        )
     with pytest.raises(Finding, match="which lacks 1024 bytes"):
-        run(MULTICAST.replace("MASK", "0x7").replace("END", ""), mapped, x, y, blocks=(4,),
-            cluster=(4,))  # fmt: skip
+        launch_clusters(
+            MULTICAST.replace("MASK", "0x7").replace("END", ""),
+            mapped,
+            x,
+            y,
+            blocks=(4,),
+            cluster=(4,),
+        )
 
 
 def test_an_mbarrier_of_another_block_is_named() -> None:
@@ -211,7 +233,7 @@ extern "C" __global__ void k(const float* x) {
 }"""
     x = aligned_zeros(256).view(np.float32)
     with pytest.raises(Finding, match="both must be of one block"):
-        run(text, x, blocks=(2,), cluster=(2,))
+        launch_clusters(text, x, blocks=(2,), cluster=(2,))
 
 
 def test_a_rank_beyond_the_cluster_is_found() -> None:
@@ -223,7 +245,7 @@ extern "C" __global__ void k(int* y) {
   y[threadIdx.x] = v;
 }"""
     with pytest.raises(Finding, match="no block's shared memory"):
-        run(text, np.zeros(32, np.int32), blocks=(2,), cluster=(2,))
+        launch_clusters(text, np.zeros(32, np.int32), blocks=(2,), cluster=(2,))
 
 
 # Clusters taken back before they begin.
@@ -263,11 +285,13 @@ again:
 @pytest.mark.parametrize("seed", [0, 3])
 def test_each_block_is_done_once_by_somebody(seed: int) -> None:
     done = np.zeros(37, np.uint32)
-    execute(BODY, {"done": done}, threads=32, blocks=37, settings=Settings(threads=1, seed=seed))
+    execute_body(
+        BODY, {"done": done}, threads=32, blocks=37, settings=Settings(threads=1, seed=seed)
+    )
     np.testing.assert_array_equal(done, 1)
 
 
 def test_asking_which_cluster_was_taken_back_if_none_was_is_found() -> None:
     done = np.zeros(8, np.uint32)
     with pytest.raises(Finding, match="none was"):
-        execute(BODY.replace("@!%p3 ret;", ""), {"done": done}, threads=32, blocks=1)
+        execute_body(BODY.replace("@!%p3 ret;", ""), {"done": done}, threads=32, blocks=1)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executing import kernel, launch
 from papergpu.counters import CLASSES, Profile, Tally, classify_form, format_table, profile_launches
 from papergpu.forms import FORMS
 from papergpu.launch import Memory, Settings, aligned_zeros
+from ptx_launch import launch_kernel, load_kernel
 
 SETTINGS = Settings(checks=False, profile=True, threads=1)
 HEAD = """.version 8.7
@@ -26,23 +26,23 @@ mov.u32 %r3, {lanes}; shl.b32 %r4, 1, %r0; and.b32 %r3, %r3, %r4; setp.ne.u32 %p
 """
 
 
-def run(
+def count_instruction(
     body: str, offsets: list[int], lanes: int = 0xFFFFFFFF, target: str = "sm_90", shift: int = 0
 ) -> Tally:
     """What the last instruction of `body` counted, where each lane has an offset of its own."""
     head = HEAD.format(target=target, lanes=f"0x{lanes:08x}")
-    one = kernel(f"{head}\n{body}\nret;\n}}\n")
+    one = load_kernel(f"{head}\n{body}\nret;\n}}\n")
     data, given = aligned_zeros(1 << 18), aligned_zeros(128).view(np.uint32)
     given[:] = offsets
     touched = [Memory(data.ctypes.data, data.nbytes)]
     at = np.uint64(data.ctypes.data + shift)
-    result = launch(one, at, given, touched=touched, settings=SETTINGS)
+    result = launch_kernel(one, at, given, touched=touched, settings=SETTINGS)
     assert result.counts is not None
     lines = profile_launches([(one.program, result.counts)]).lines
     return lines[-2].own  # the last one is ret
 
 
-def strided(stride: int) -> list[int]:
+def stride_offsets(stride: int) -> list[int]:
     return [stride * lane for lane in range(32)]
 
 
@@ -57,42 +57,45 @@ STORES = {4: "st.{}.b32 [{}], %r20;", 8: "st.{}.v2.b32 [{}], {{%r20, %r21}};",
 @pytest.mark.parametrize(
     ("width", "offsets", "sectors", "ideal"),
     [
-        (4, strided(4), 4, 4),
-        (4, strided(8), 8, 4),
-        (4, strided(128), 32, 4),
-        (4, strided(132), 32, 4),
+        (4, stride_offsets(4), 4, 4),
+        (4, stride_offsets(8), 8, 4),
+        (4, stride_offsets(128), 32, 4),
+        (4, stride_offsets(132), 32, 4),
         (4, [0] * 32, 1, 1),
         (4, [128 * (lane // 8) + 4 * (lane % 8) for lane in range(32)], 4, 4),
         (4, [4 * (31 - lane) for lane in range(32)], 4, 4),
         (4, [4 * (lane ^ 5) for lane in range(32)], 4, 4),
         (4, [4 * (lane // 2) for lane in range(32)], 2, 2),
         (4, [64 * (lane * 7 % 16) for lane in range(32)], 16, 2),
-        (8, strided(8), 8, 8),
-        (8, strided(16), 16, 8),
-        (16, strided(16), 16, 16),
-        (16, strided(32), 32, 16),
+        (8, stride_offsets(8), 8, 8),
+        (8, stride_offsets(16), 16, 8),
+        (16, stride_offsets(16), 16, 16),
+        (16, stride_offsets(32), 32, 16),
         (16, [0] * 32, 1, 1),
     ],
 )
 def test_sectors(
     forms: dict[int, str], width: int, offsets: list[int], sectors: int, ideal: int
 ) -> None:
-    found = run(forms[width].format("global", "%rd1"), offsets)
+    found = count_instruction(forms[width].format("global", "%rd1"), offsets)
     assert (found.requests, found.sectors, found.ideal_sectors) == (1, sectors, ideal)
     assert (found.shared_requests, found.wavefronts) == (0, 0)
 
 
 def test_sectors_of_narrow_words() -> None:
-    assert run(LOADS[2].format("global", "%rd1"), strided(2)).sectors == 2
-    found = run(LOADS[1].format("global", "%rd1"), strided(1))
+    assert count_instruction(LOADS[2].format("global", "%rd1"), stride_offsets(2)).sectors == 2
+    found = count_instruction(LOADS[1].format("global", "%rd1"), stride_offsets(1))
     assert (found.sectors, found.ideal_sectors) == (1, 1)
 
 
 def test_sectors_of_a_shifted_start() -> None:
     """A warp's 128 bytes that begin at byte 4 reach into a fifth sector."""
-    found = run(LOADS[4].format("global", "%rd1"), strided(4), shift=4)
+    found = count_instruction(LOADS[4].format("global", "%rd1"), stride_offsets(4), shift=4)
     assert (found.sectors, found.ideal_sectors) == (5, 4)
-    assert run(LOADS[4].format("global", "%rd1"), strided(4), shift=32).sectors == 4
+    assert (
+        count_instruction(LOADS[4].format("global", "%rd1"), stride_offsets(4), shift=32).sectors
+        == 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_sectors_of_a_shifted_start() -> None:
 )
 def test_sectors_under_a_mask(lanes: int, sectors: int, ideal: int) -> None:
     """Lanes that take no part ask for nothing."""
-    found = run("@%p1 " + LOADS[4].format("global", "%rd1"), strided(4), lanes)
+    found = count_instruction("@%p1 " + LOADS[4].format("global", "%rd1"), stride_offsets(4), lanes)
     assert (found.sectors, found.ideal_sectors) == (sectors, ideal)
     assert (found.executed, found.lanes) == (1, lanes.bit_count())
 
@@ -109,7 +112,7 @@ def test_sectors_under_a_mask(lanes: int, sectors: int, ideal: int) -> None:
 def test_sectors_far_apart() -> None:
     """One lane reads other memory, which may be more than 32 bits away."""
     move = "setp.eq.u32 %p2, %r0, 7; @%p2 mov.u64 %rd1, %rd2; "
-    found = run(move + LOADS[4].format("global", "%rd1"), strided(4))
+    found = count_instruction(move + LOADS[4].format("global", "%rd1"), stride_offsets(4))
     assert (found.sectors, found.ideal_sectors) == (5, 4)
 
 
@@ -117,47 +120,47 @@ def test_sectors_far_apart() -> None:
 @pytest.mark.parametrize(
     ("width", "offsets", "wavefronts"),
     [
-        (4, strided(4), 1),
-        (4, strided(8), 2),
-        (4, strided(128), 32),
-        (4, strided(132), 1),
-        (4, strided(12), 1),
-        (4, strided(64), 16),
+        (4, stride_offsets(4), 1),
+        (4, stride_offsets(8), 2),
+        (4, stride_offsets(128), 32),
+        (4, stride_offsets(132), 1),
+        (4, stride_offsets(12), 1),
+        (4, stride_offsets(64), 16),
         (4, [0] * 32, 1),
         (4, [128 * (lane % 4) for lane in range(32)], 4),
         (4, [4 * (lane ^ 9) + 128 * (lane // 8) for lane in range(32)], 1),
-        (8, strided(8), 2),
-        (8, strided(16), 4),
-        (8, strided(128), 32),
+        (8, stride_offsets(8), 2),
+        (8, stride_offsets(16), 4),
+        (8, stride_offsets(128), 32),
         (8, [0] * 32, 2),
-        (16, strided(16), 4),
-        (16, strided(32), 8),
-        (16, strided(128), 32),
-        (16, strided(144), 4),
+        (16, stride_offsets(16), 4),
+        (16, stride_offsets(32), 8),
+        (16, stride_offsets(128), 32),
+        (16, stride_offsets(144), 4),
         (16, [16 * (lane // 8) for lane in range(32)], 4),
     ],
 )
 def test_wavefronts(forms: dict[int, str], width: int, offsets: list[int], wavefronts: int) -> None:
-    found = run(forms[width].format("shared", "%r2"), offsets)
+    found = count_instruction(forms[width].format("shared", "%r2"), offsets)
     assert (found.wavefronts, found.ideal_wavefronts) == (wavefronts, max(1, width // 4))
     assert (found.shared_requests, found.requests, found.sectors) == (1, 0, 0)
 
 
 def test_wavefronts_of_narrow_words() -> None:
     """Lanes that want other bytes of one word share it."""
-    assert run(LOADS[2].format("shared", "%r2"), strided(2)).wavefronts == 1
-    assert run(LOADS[1].format("shared", "%r2"), strided(1)).wavefronts == 1
-    assert run(LOADS[1].format("shared", "%r2"), strided(129)).wavefronts == 4
+    assert count_instruction(LOADS[2].format("shared", "%r2"), stride_offsets(2)).wavefronts == 1
+    assert count_instruction(LOADS[1].format("shared", "%r2"), stride_offsets(1)).wavefronts == 1
+    assert count_instruction(LOADS[1].format("shared", "%r2"), stride_offsets(129)).wavefronts == 4
 
 
 def test_wavefronts_under_a_mask() -> None:
     """A piece without a lane is not served."""
     four = "@%p1 " + LOADS[16].format("shared", "%r2")
-    found = run(four, strided(128), 0xFF)
+    found = count_instruction(four, stride_offsets(128), 0xFF)
     assert (found.wavefronts, found.ideal_wavefronts) == (8, 1)
-    found = run(four, strided(16), 0x00FF00FF)
+    found = count_instruction(four, stride_offsets(16), 0x00FF00FF)
     assert (found.wavefronts, found.ideal_wavefronts) == (2, 2)
-    found = run("@%p1 " + LOADS[4].format("shared", "%r2"), strided(128), 0x11)
+    found = count_instruction("@%p1 " + LOADS[4].format("shared", "%r2"), stride_offsets(128), 0x11)
     assert (found.wavefronts, found.ideal_wavefronts) == (2, 1)
 
 
@@ -165,21 +168,23 @@ def test_wavefronts_of_neighbours_alike() -> None:
     """On sm_70 and sm_75 loads of neighbours that share an address go in half as many pieces."""
     pairs = [16 * (lane // 2) for lane in range(32)]
     four = LOADS[16].format("shared", "%r2")
-    assert run(four, pairs, target="sm_75").wavefronts == 2
-    assert run(four, pairs, target="sm_80").wavefronts == 4
-    assert run(STORES[16].format("shared", "%r2"), pairs, target="sm_75").wavefronts == 4
+    assert count_instruction(four, pairs, target="sm_75").wavefronts == 2
+    assert count_instruction(four, pairs, target="sm_80").wavefronts == 4
+    assert (
+        count_instruction(STORES[16].format("shared", "%r2"), pairs, target="sm_75").wavefronts == 4
+    )
     two = LOADS[8].format("shared", "%r2")
     every = [8 * (lane & 1) + 16 * (lane // 4) for lane in range(32)]
-    assert run(two, every, target="sm_75").wavefronts == 1
+    assert count_instruction(two, every, target="sm_75").wavefronts == 1
     mixed = [*every[:16], *(16 * (lane // 2) for lane in range(16, 32))]
-    assert run(two, mixed, target="sm_75").wavefronts == 2
+    assert count_instruction(two, mixed, target="sm_75").wavefronts == 2
 
 
 def test_atomics_of_one_word_take_turns() -> None:
     add = "atom.shared.add.u32 %r20, [%r2], %r0;"
-    assert run(add, strided(4)).wavefronts == 1
-    assert run(add, [0] * 32).wavefronts == 32
-    assert run("red.global.add.u32 [%rd1], %r0;", [0] * 32).sectors == 1
+    assert count_instruction(add, stride_offsets(4)).wavefronts == 1
+    assert count_instruction(add, [0] * 32).wavefronts == 32
+    assert count_instruction("red.global.add.u32 [%rd1], %r0;", [0] * 32).sectors == 1
 
 
 # te42kyfo/gpu-benches, gpu-strides, at commit 1c36d50: wavefronts of the banks of L1 and shared
@@ -201,7 +206,9 @@ PITCH = 4098
 @pytest.mark.parametrize("width", [4, 8])
 def test_published_counters_of_strides(width: int) -> None:
     for stride, counted in enumerate(STRIDES[width]):
-        found = run(LOADS[width].format("shared", "%r2"), strided(width * stride))
+        found = count_instruction(
+            LOADS[width].format("shared", "%r2"), stride_offsets(width * stride)
+        )
         assert found.wavefronts == counted, stride
 
 
@@ -212,25 +219,35 @@ def test_published_counters_of_tiles(width: int) -> None:
         # A row of the tile here is shorter by a multiple of 128 bytes, so that it fits.
         pitch = PITCH % 32 + 64
         offsets = [width * (lane % side + lane // side * pitch) for lane in range(32)]
-        assert run(LOADS[width].format("shared", "%r2"), offsets).wavefronts == counted, side
+        assert (
+            count_instruction(LOADS[width].format("shared", "%r2"), offsets).wavefronts == counted
+        ), side
 
 
 def test_published_counters_of_products() -> None:
     """Nsight Compute on a T4: two kernels of cuda-gemm-t4, as snippets/bank_conflicts has them."""
 
-    def tile(row: int, column: int) -> list[int]:
+    def tile_offsets(row: int, column: int) -> list[int]:
         return [4 * (row * (lane // 16) + column * (lane % 16)) for lane in range(32)]
 
-    def wavefronts(form: str, offsets: list[int]) -> int:
-        return run(form.format("shared", "%r2"), offsets, target="sm_75").wavefronts
+    def count_wavefronts(form: str, offsets: list[int]) -> int:
+        return count_instruction(form.format("shared", "%r2"), offsets, target="sm_75").wavefronts
 
     blocks, warps = (2048 // 64) ** 2, 8
-    stores = blocks * warps * (2048 // 64) * 2 * 16 * wavefronts(STORES[4], tile(64, 1))
-    loads = wavefronts(LOADS[16], tile(4 * 64, 0)) + wavefronts(LOADS[16], tile(0, 4))
+    stores = (
+        blocks * warps * (2048 // 64) * 2 * 16 * count_wavefronts(STORES[4], tile_offsets(64, 1))
+    )
+    loads = count_wavefronts(LOADS[16], tile_offsets(4 * 64, 0)) + count_wavefronts(
+        LOADS[16], tile_offsets(0, 4)
+    )
     assert stores + blocks * warps * 2048 * loads == 117_440_512
     blocks = (2048 // 128) ** 2
-    stores = blocks * warps * (2048 // 32) * 2 * 4 * wavefronts(STORES[16], strided(16))
-    loads = wavefronts(LOADS[16], tile(8 * 32, 0)) + wavefronts(LOADS[16], tile(0, 8))
+    stores = (
+        blocks * warps * (2048 // 32) * 2 * 4 * count_wavefronts(STORES[16], stride_offsets(16))
+    )
+    loads = count_wavefronts(LOADS[16], tile_offsets(8 * 32, 0)) + count_wavefronts(
+        LOADS[16], tile_offsets(0, 8)
+    )
     assert stores + blocks * warps * 2048 * 2 * loads == 88_080_384
 
 
@@ -262,13 +279,13 @@ ret;
 """
 
 
-def placed(blocks: int = 3, launches: int = 1, threads: int = 1) -> Profile:
-    one = kernel(PLACES)
+def profile_places(blocks: int = 3, launches: int = 1, threads: int = 1) -> Profile:
+    one = load_kernel(PLACES)
     data = aligned_zeros(4096)
     done = []
     for _ in range(launches):
         settings = Settings(checks=False, profile=True, threads=threads)
-        result = launch(one, data, grid=blocks, block=64, settings=settings)
+        result = launch_kernel(one, data, grid=blocks, block=64, settings=settings)
         assert result.counts is not None
         assert int(result.counts["run"].sum()) == result.steps
         done.append((one.program, result.counts))
@@ -276,7 +293,7 @@ def placed(blocks: int = 3, launches: int = 1, threads: int = 1) -> Profile:
 
 
 def test_lines() -> None:
-    found = placed()
+    found = profile_places()
     warps = 3 * 2
     rows = {(one.file, one.line): one for one in found.lines}
     assert list(rows) == [
@@ -303,7 +320,7 @@ def test_lines() -> None:
 
 
 def test_launches_together() -> None:
-    one, three = placed(), placed(launches=3)
+    one, three = profile_places(), profile_places(launches=3)
     assert three.kernels == {"k": 3}
     assert three.total.executed == 3 * one.total.executed
     assert [line.own.sectors for line in three.lines] == [
@@ -312,11 +329,11 @@ def test_launches_together() -> None:
 
 
 def test_threads_of_the_host_lose_no_count() -> None:
-    assert placed(500, threads=4).as_dict() == placed(500).as_dict()
+    assert profile_places(500, threads=4).as_dict() == profile_places(500).as_dict()
 
 
 def test_json_has_one_order() -> None:
-    found = placed().as_dict()
+    found = profile_places().as_dict()
     again: dict[str, Any] = json.loads(json.dumps(found))
     assert again == found
     assert list(found["total"]["classes"]) == sorted(found["total"]["classes"], key=CLASSES.index)
@@ -324,19 +341,21 @@ def test_json_has_one_order() -> None:
 
 def test_table() -> None:
     source = "\n".join(f"line {number}" for number in range(1, 30))
-    text = format_table(placed(), {"kernel.py": source}, file="kernel.py")
+    text = format_table(profile_places(), {"kernel.py": source}, file="kernel.py")
     rows = text.splitlines()
     assert rows[0].endswith("kernel.py")
     assert rows[1].endswith("3  line 3")
     assert "library.py" not in text
     assert rows[-1].split()[0] == "66"
     assert "wavefronts" not in rows[0], "no column of what did not happen"
-    assert "library.py" in format_table(placed())
+    assert "library.py" in format_table(profile_places())
 
 
 def test_one_instruction_counts_once() -> None:
     """An atomic of a vector becomes several instructions of the engine."""
-    found = run("atom.global.add.v2.f32 {%f1, %f2}, [%rd1], {%f3, %f4};", strided(8))
+    found = count_instruction(
+        "atom.global.add.v2.f32 {%f1, %f2}, [%rd1], {%f3, %f4};", stride_offsets(8)
+    )
     assert found.executed == 1
     assert found.classes == {"atomic global": 1}
     assert found.lanes == 32
@@ -347,7 +366,7 @@ def test_a_wait_counts_once() -> None:
     body = """setp.lt.u32 %p2, %r0, 16; @%p2 bra A; add.s32 %r5, %r0, 1; bra B;
     A: add.s32 %r5, %r0, 2;
     B: shfl.sync.bfly.b32 %r6, %r5, 16, 31, 0xffffffff;"""
-    found = run(body, strided(4))
+    found = count_instruction(body, stride_offsets(4))
     assert (found.executed, found.lanes) == (1, 32)
 
 
@@ -401,10 +420,10 @@ def test_an_unknown_opcode_has_no_class() -> None:
 
 def test_copies_in_flight() -> None:
     """What cp.async copies, with the sectors that it reads and the wavefronts that it writes."""
-    found = run("cp.async.cg.shared.global [%r2], [%rd1], 16;", strided(16))
+    found = count_instruction("cp.async.cg.shared.global [%r2], [%rd1], 16;", stride_offsets(16))
     assert (found.bytes, found.sectors, found.ideal_sectors) == (512, 16, 16)
     assert (found.wavefronts, found.ideal_wavefronts) == (4, 4)
-    found = run("cp.async.ca.shared.global [%r2], [%rd1], 4;", strided(132))
+    found = count_instruction("cp.async.ca.shared.global [%r2], [%rd1], 4;", stride_offsets(132))
     assert (found.bytes, found.sectors, found.wavefronts) == (128, 32, 1)
 
 
@@ -414,12 +433,12 @@ def test_matrices() -> None:
     # Strides of rows, and the ratios 2, 4, 8 and 1 that an RTX 5090 counts for them.
     for stride, wavefronts in ((32, 8), (64, 16), (128, 32), (144, 4)):
         offsets = [stride * (lane % 16) + 16 * (lane // 16) for lane in range(32)]
-        found = run(four, offsets)
+        found = count_instruction(four, offsets)
         assert (found.wavefronts, found.ideal_wavefronts) == (wavefronts, 4)
     product = (
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, "
         "{%r20, %r21, %r22, %r23}, {%r24, %r25}, {%f1, %f2, %f3, %f4};"
     )
-    found = run(product, strided(4))
+    found = count_instruction(product, stride_offsets(4))
     assert found.operations == 2 * 16 * 8 * 16
     assert found.classes == {"matrix": 1}

@@ -71,18 +71,18 @@ int main() {
 
 
 @pytest.fixture(scope="module")
-def basic() -> Source:
+def basic_source() -> Source:
     return Source(BASIC, name="basic.cu")
 
 
-def test_a_template_is_named_as_in_cpp_and_takes_a_tensor(basic):
+def test_a_template_is_named_as_in_cpp_and_takes_a_tensor(basic_source):
     import torch
 
     x = torch.arange(10, dtype=torch.float32)
-    basic.launch("scale<float>", 3, 4, x, 1.5, 9)
+    basic_source.launch("scale<float>", 3, 4, x, 1.5, 9)
     assert x.tolist() == [3.0 * k for k in range(9)] + [9.0]
     y = np.arange(4, dtype=np.int64)
-    basic.launch("scale<long, 5>", (1, 1, 1), (4,), y, 1, np.int32(4))
+    basic_source.launch("scale<long, 5>", (1, 1, 1), (4,), y, 1, np.int32(4))
     assert y.tolist() == [0, 5, 10, 15]
 
 
@@ -109,22 +109,33 @@ def test_instances_are_compiled_together_only_where_they_share_variables():
         source.launch("alone<int>", 1, 1, y)
 
 
-def test_every_kind_of_argument_becomes_its_parameter(basic):
+def test_every_kind_of_argument_becomes_its_parameter(basic_source):
     import torch
 
     class Pair(ctypes.Structure):
         _fields_ = [("first", ctypes.c_int), ("second", ctypes.c_float)]
 
     out = np.zeros(9)
-    basic.launch(
+    basic_source.launch(
         "all_kinds", 1, 1, out, 200, -3, 4_000_000_000, -(2**40), 0.5, 2, True, Pair(7, 8.5)
     )
     assert out.tolist() == [200, -3, 4e9, -(2.0**40), 0.5, 2, 1, 7, 8.5]
     same = np.zeros(9)
     pair = np.zeros(1, [("first", "i4"), ("second", "f4")])[0]
-    basic.launch("all_kinds", 1, 1, torch.from_numpy(same), np.uint8(1), ctypes.c_short(2),
-                 np.uint32(3),
-                 np.int64(4), np.float32(5), ctypes.c_double(6), np.bool_(False), pair)  # fmt: skip
+    basic_source.launch(
+        "all_kinds",
+        1,
+        1,
+        torch.from_numpy(same),
+        np.uint8(1),
+        ctypes.c_short(2),
+        np.uint32(3),
+        np.int64(4),
+        np.float32(5),
+        ctypes.c_double(6),
+        np.bool_(False),
+        pair,
+    )
     assert same.tolist() == [1, 2, 3, 4, 5, 6, 0, 0, 0]
 
 
@@ -149,35 +160,35 @@ def test_what_does_not_fit_a_parameter_is_refused(kind, value, says):
         pack_parameter(value, Variable("param", kind, "p", 1), "a.cu: k: argument 0")
 
 
-def test_a_number_of_arguments_that_is_not_the_kernels(basic):
+def test_a_number_of_arguments_that_is_not_the_kernels(basic_source):
     with pytest.raises(TypeError, match=r"basic.cu: dynamic takes 1 arguments, and got 2"):
-        basic.launch("dynamic", 1, 1, np.zeros(1, np.int32), 1)
+        basic_source.launch("dynamic", 1, 1, np.zeros(1, np.int32), 1)
 
 
-def test_variables_are_read_and_written_and_live_from_launch_to_launch(basic):
-    table, counter = basic.globals("table", np.float32), basic.globals("counter")
+def test_variables_are_read_and_written_and_live_from_launch_to_launch(basic_source):
+    table, counter = basic_source.globals("table", np.float32), basic_source.globals("counter")
     table[:] = [1, 2, 3, 4]
     start = int(counter[0])
     out = np.zeros(4, np.float32)
     for _ in range(2):
-        basic.launch("constants", 1, 4, out)
+        basic_source.launch("constants", 1, 4, out)
     assert out.tolist() == [6, 12, 18, 24]
-    basic.launch("scale<short>", 1, 1, np.zeros(1, np.int16), 1, 1)  # compiled once more
-    basic.launch("constants", 1, 4, out)
+    basic_source.launch("scale<short>", 1, 1, np.zeros(1, np.int16), 1, 1)  # compiled once more
+    basic_source.launch("constants", 1, 4, out)
     assert counter[0] == start + 12, "the view is of the variable, still"
-    assert basic.globals("inner::kept", np.float64)[1] == 1.5
+    assert basic_source.globals("inner::kept", np.float64)[1] == 1.5
     with pytest.raises(ValueError, match="no variable 'nothing' that a kernel uses; it has"):
-        basic.globals("nothing")
+        basic_source.globals("nothing")
 
 
-def test_settings_and_callbacks_hold_for_cuda_as_for_triton(basic):
+def test_settings_and_callbacks_hold_for_cuda_as_for_triton(basic_source):
     import torch
 
     x, seen = torch.ones(4), []
     with papergpu.settings(profile=True, seed=3), papergpu.on_launch(seen.append):
-        basic.launch("scale<float>", (2, 1), 2, x, 3.0, 4)
-        basic.launch("scale<float>", 1, 4, x, 1.0, 4, settings=papergpu.Settings(seed=5))
-    basic.launch("scale<float>", 1, 4, x, 1.0, 4)
+        basic_source.launch("scale<float>", (2, 1), 2, x, 3.0, 4)
+        basic_source.launch("scale<float>", 1, 4, x, 1.0, 4, settings=papergpu.Settings(seed=5))
+    basic_source.launch("scale<float>", 1, 4, x, 1.0, 4)
     assert [(one.name, one.grid, one.block, one.cluster) for one in seen] == [
         ("scale<float>", (2, 1, 1), (2, 1, 1), (1, 1, 1)),
         ("scale<float>", (1, 1, 1), (4, 1, 1), (1, 1, 1)),
@@ -187,25 +198,25 @@ def test_settings_and_callbacks_hold_for_cuda_as_for_triton(basic):
     assert second.counts is None and first.counts["run"].sum() == first.steps > 0
 
 
-def test_dynamic_shared_memory_is_as_large_as_the_launch_says(basic):
+def test_dynamic_shared_memory_is_as_large_as_the_launch_says(basic_source):
     out = np.zeros(8, np.int32)
-    basic.launch("dynamic", 1, 8, out, shared=32)
+    basic_source.launch("dynamic", 1, 8, out, shared=32)
     assert out.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
     with pytest.raises(Finding, match="at byte 28 of shared memory, which has 28"):
-        basic.launch("dynamic", 1, 8, out, shared=28)
+        basic_source.launch("dynamic", 1, 8, out, shared=28)
 
 
-def test_memory_behind_a_pointer_in_a_structure_is_declared(basic):
+def test_memory_behind_a_pointer_in_a_structure_is_declared(basic_source):
     class View(ctypes.Structure):
         _fields_ = [("data", ctypes.c_void_p), ("n", ctypes.c_longlong)]
 
     data = np.zeros(4, np.float32)
     view = View(data.ctypes.data, 7)
-    basic.launch("through", 1, 4, view, touching=[data])
+    basic_source.launch("through", 1, 4, view, touching=[data])
     assert data.tolist() == [7] * 4
     named = Memory(data.ctypes.data, 12, "the first three")
     with pytest.raises(Finding, match="at byte 12 of the first three, which has 12"):
-        basic.launch("through", 1, 4, view, touching=[named])
+        basic_source.launch("through", 1, 4, view, touching=[named])
 
 
 def test_a_finding_names_the_line_of_the_file_and_the_argument(tmp_path):
@@ -221,15 +232,15 @@ def test_a_finding_names_the_line_of_the_file_and_the_argument(tmp_path):
     assert "byte 16 of argument 0 (float32, 4), which has 16" in str(found.value)
 
 
-def test_kernels_are_found_by_their_names_and_named_where_they_are_not(basic):
+def test_kernels_are_found_by_their_names_and_named_where_they_are_not(basic_source):
     out = np.zeros(1, np.int32)
     for name, value in (("one::same", 1), ("two::same", 2), ("hidden", 3)):
-        basic.launch(name, 1, 1, out)
+        basic_source.launch(name, 1, 1, out)
         assert out[0] == value
     with pytest.raises(ValueError, match="'same' means several kernels"):
-        basic.launch("same", 1, 1, out)
+        basic_source.launch("same", 1, 1, out)
     with pytest.raises(ValueError, match="no kernel 'nothing'; it has scale, all_kinds"):
-        basic.launch("nothing", 1, 1, out)
+        basic_source.launch("nothing", 1, 1, out)
 
 
 def test_an_error_is_shown_as_nvrtc_says_it(tmp_path):
@@ -400,24 +411,24 @@ __global__ void __cluster_dims__(2, 1, 1) neighbours(int* out) {
 
 
 @pytest.fixture(scope="module")
-def groups() -> Source:
+def groups_source() -> Source:
     return Source(GROUPS)
 
 
-def test_a_cooperative_grid_synchronises(groups):
+def test_a_cooperative_grid_synchronises(groups_source):
     data, out = np.zeros(160, np.int32), np.zeros(160, np.int32)
     for launch in range(2):
         data[:] = out[:] = 0
-        groups.launch("rounds", 5, 32, data, out, cooperative=True)
+        groups_source.launch("rounds", 5, 32, data, out, cooperative=True)
         assert (data == 3).all() and (out == 6).all(), launch
     with pytest.raises(Finding, match="traps"):
-        groups.launch("rounds", 5, 32, data, out)
+        groups_source.launch("rounds", 5, 32, data, out)
 
 
-def test_groups_of_threads_reduce_scan_and_copy(groups):
+def test_groups_of_threads_reduce_scan_and_copy(groups_source):
     values = np.random.default_rng(0).integers(0, 50, 64).astype(np.int32)
     out = np.zeros(256, np.int32)
-    groups.launch("groups", 1, 64, values, out)
+    groups_source.launch("groups", 1, 64, values, out)
     tiles = values.reshape(4, 16)
     assert (out[:64].reshape(4, 16) == tiles.sum(1)[:, None]).all()
     assert (out[64:128].reshape(4, 16) == tiles.cumsum(1)).all()
@@ -427,15 +438,15 @@ def test_groups_of_threads_reduce_scan_and_copy(groups):
     assert (out[192:] == values[::-1]).all()
 
 
-def test_a_group_of_several_warps_reduces(groups):
+def test_a_group_of_several_warps_reduces(groups_source):
     out = np.zeros(128, np.int32)
-    groups.launch("wide", 1, 128, out)
+    groups_source.launch("wide", 1, 128, out)
     assert out.tolist() == [sum(range(64))] * 64 + [sum(range(64, 128))] * 64
 
 
-def test_a_cluster_reads_its_neighbours_shared_memory(groups):
+def test_a_cluster_reads_its_neighbours_shared_memory(groups_source):
     out = np.zeros(4, np.int32)
-    groups.launch("neighbours", 4, 32, out)  # as __cluster_dims__ says
+    groups_source.launch("neighbours", 4, 32, out)  # as __cluster_dims__ says
     assert out.tolist() == [101, 100, 103, 102]
 
 
@@ -591,14 +602,14 @@ def test_what_was_compiled_is_kept_until_a_header_changes(tmp_path, monkeypatch)
     (folder / "value.h").write_text("#define VALUE 1\n")
     text = '#include "lib/value.h"\n__global__ void k(int* p) { *p = VALUE; }'
 
-    def ptx() -> str:
+    def compile_ptx() -> str:
         return Source(text, [f"-I{tmp_path}"]).ptx
 
-    first = ptx()
+    first = compile_ptx()
     files = list((tmp_path / "kept" / "ptx").iterdir())
-    assert len(files) == 1 and ptx() == first
+    assert len(files) == 1 and compile_ptx() == first
     (folder / "value.h").write_text("#define VALUE 2\n")
-    assert ptx() != first
+    assert compile_ptx() != first
     assert len(list((tmp_path / "kept" / "ptx").iterdir())) == 2
     assert not list(Path(tmp_path / "kept" / "ptx").glob("*.tmp"))
 

@@ -18,13 +18,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from apart import outcomes
 from conftest import ROOT, exhaustive
-from executing import execute, kernel_of
 from faults import barriers, bounds, copies, global_memory, shared_memory
 from papergpu.errors import Finding
 from papergpu.launch import Settings
-from planted import RUNS, launcher
+from planted_faults import RUNS, make_launcher
+from ptx_launch import execute_ptx, write_kernel
+from separate_process import read_outcomes
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
@@ -42,14 +42,14 @@ TRITON = "faulty_triton.py"
 
 
 @cache
-def found(name: str, fault: str) -> list[str]:
+def find_fault(name: str, fault: str) -> list[str]:
     """What is found of a fault, in each of a few runs until one says what it should."""
     sound = SOUND[name]
     planted = sound.faults[fault]
     said = []
     for schedule, seed in RUNS:
         try:
-            sound.run(launcher(sound, sound.with_(planted), schedule, seed, 2_000_000))
+            sound.run(make_launcher(sound, sound.plant_fault(planted), schedule, seed, 2_000_000))
         except Finding as finding:
             said.append(str(finding))
             if re.search(planted.says, said[-1]):
@@ -63,13 +63,15 @@ def found(name: str, fault: str) -> list[str]:
 def test_what_is_sound_passes_under_every_schedule(name: str) -> None:
     sound = SOUND[name]
     for schedule, seed in SCHEDULES:
-        sound.run(launcher(sound, sound.source, schedule, seed))
+        sound.run(make_launcher(sound, sound.source, schedule, seed))
 
 
 @each_target
 def test_sound_kernels_of_triton_pass(target: str) -> None:
     pytest.importorskip("triton")
-    sound = {name: said for name, said in outcomes(TRITON, target).items() if name.endswith(" 0")}
+    sound = {
+        name: said for name, said in read_outcomes(TRITON, target).items() if name.endswith(" 0")
+    }
     assert len(sound) >= 5 and not any(line for said in sound.values() for line in said), sound
 
 
@@ -77,7 +79,9 @@ def test_sound_kernels_of_triton_pass(target: str) -> None:
 def test_faults_of_kernels_of_triton_are_found(target: str) -> None:
     pytest.importorskip("triton")
     faults = {
-        name: said[-1] for name, said in outcomes(TRITON, target).items() if not name.endswith(" 0")
+        name: said[-1]
+        for name, said in read_outcomes(TRITON, target).items()
+        if not name.endswith(" 0")
     }
     assert len(faults) >= 9
     missed = {name: line for name, line in faults.items() if line in ("", WRONG)}
@@ -88,7 +92,7 @@ def test_faults_of_kernels_of_triton_are_found(target: str) -> None:
 def test_planted_faults_are_found(capsys: pytest.CaptureFixture[str], every: int) -> None:
     missed, planted = [], FAULTS[::every]
     for name, fault in planted:
-        said = found(name, fault)
+        said = find_fault(name, fault)
         if not said or not re.search(SOUND[name].faults[fault].says, said[-1]):
             missed.append(f"{name}, {fault}: {said}")
     line = f"found {len(planted) - len(missed)} of {len(planted)} planted faults"
@@ -102,7 +106,7 @@ def test_planted_faults_are_found(capsys: pytest.CaptureFixture[str], every: int
 @pytest.mark.parametrize("name", SOUND)
 def test_findings_are_a_line_that_names_the_place_and_the_mend(name: str) -> None:
     for fault in SOUND[name].faults:
-        for text in found(name, fault):
+        for text in find_fault(name, fault):
             if text != WRONG:
                 where, _, what = text.partition("): ")
                 assert (
@@ -142,14 +146,14 @@ class Access:
     base: int
     lanes: int
 
-    def touched(self) -> dict[int, set[int]]:
+    def list_touched(self) -> dict[int, set[int]]:
         """By byte, the lanes that touch it."""
         found: dict[int, set[int]] = {}
         for lane, byte in product(range(self.lanes), range(self.width)):
             found.setdefault(self.base + lane * self.stride + byte, set()).add(lane)
         return found
 
-    def text(self, space: str) -> str:
+    def write_ptx(self, space: str) -> str:
         """PTX: every access computes its address anew."""
         form = (STORED if self.writes else LOADED)[self.width].format(space, "%rd6")
         return f"""
@@ -164,7 +168,7 @@ class Access:
 Phase = list[list[Access]]  # between two barriers of the block: pieces between two of the warps
 
 
-def drawn(seed: int) -> list[Phase]:
+def draw_phases(seed: int) -> list[Phase]:
     """Warps that write keep to a slice of their own, others read elsewhere; one may stray."""
     rng = random.Random(seed)
     phases = []
@@ -204,13 +208,13 @@ def drawn(seed: int) -> list[Phase]:
     return phases
 
 
-def races(phases: list[Phase], lanes_too: bool) -> bool:
+def has_race(phases: list[Phase], lanes_too: bool) -> bool:
     """Whether some byte is touched by two with nothing between, and written by one of them."""
     for phase in phases:
         seen: dict[int, set[tuple[int, int, int, bool]]] = {}
         for number, piece in enumerate(phase):
             for one in piece:
-                for byte, lanes in one.touched().items():
+                for byte, lanes in one.list_touched().items():
                     for lane in lanes:
                         for warp, other, when, wrote in seen.get(byte, ()):
                             near = not lanes_too or other == lane or when < number
@@ -218,13 +222,13 @@ def races(phases: list[Phase], lanes_too: bool) -> bool:
                                 return True
                     if lanes_too and one.writes and len(lanes) > 1:
                         return True
-                for byte, lanes in one.touched().items():
+                for byte, lanes in one.list_touched().items():
                     new = {(one.warp, lane, number, one.writes) for lane in lanes}
                     seen.setdefault(byte, set()).update(new)
     return False
 
 
-def ptx(phases: list[Phase], space: str) -> str:
+def write_program(phases: list[Phase], space: str) -> str:
     """The program: each thread stores another value; shared memory is written first."""
     body = """
   mov.u32 %r0, %tid.x;
@@ -243,16 +247,16 @@ def ptx(phases: list[Phase], space: str) -> str:
         body += "  mov.u64 %rd5, %rd0;\n"
     for phase in phases:
         body += "  bar.sync 0;\n"
-        pieces = ("".join(one.text(space) for one in piece) + "\n" for piece in phase)
+        pieces = ("".join(one.write_ptx(space) for one in piece) + "\n" for piece in phase)
         body += "  bar.warp.sync -1;\n".join(pieces)
-    return kernel_of(body + "  ret;", module=f".shared .align 16 .b8 tile[{BYTES}];")
+    return write_kernel(body + "  ret;", module=f".shared .align 16 .b8 tile[{BYTES}];")
 
 
-def race_found(phases: list[Phase], space: str, settings: Settings) -> str:
+def find_race(phases: list[Phase], space: str, settings: Settings) -> str:
     """What the engine says, or nothing."""
     try:
         memory = np.zeros(BYTES // 4, np.uint32)
-        execute(ptx(phases, space), memory, block=32 * WARPS, settings=settings)
+        execute_ptx(write_program(phases, space), memory, block=32 * WARPS, settings=settings)
     except Finding as one:
         return str(one)
     return ""
@@ -263,15 +267,15 @@ def race_found(phases: list[Phase], space: str, settings: Settings) -> str:
 def test_a_race_is_found_where_there_is_one(space: str, first: int) -> None:
     outcomes = set()
     for seed in range(first, first + 20):
-        phases = drawn(seed)
-        said = race_found(phases, space, Settings(threads=1, seed=seed % 3))
-        there = races(phases, lanes_too=space == "shared")
+        phases = draw_phases(seed)
+        said = find_race(phases, space, Settings(threads=1, seed=seed % 3))
+        there = has_race(phases, lanes_too=space == "shared")
         assert any(one in said for one in SAID) == there, (seed, said, phases)
         outcomes.add(there)
     assert outcomes == {True, False}
 
 
-def reads(count: int) -> list[Access]:
+def list_reads(count: int) -> list[Access]:
     """Of the first slice, each by another instruction at another place."""
     return [Access(0, False, 4, 4, 4 * number, 32) for number in range(count)]
 
@@ -281,8 +285,8 @@ def reads(count: int) -> list[Access]:
 def test_a_writer_meets_the_first_of_many_reads(count: int, place: int) -> None:
     late = Access(1, True, 4, 4, 4 * place, 1)
     settings = Settings(threads=1, schedule="far")
-    assert "which thread" in race_found([[[*reads(count), late]]], "shared", settings)
-    assert not race_found([[reads(count)], [[late]]], "shared", settings)
+    assert "which thread" in find_race([[[*list_reads(count), late]]], "shared", settings)
+    assert not find_race([[list_reads(count)], [[late]]], "shared", settings)
 
 
 def test_who_arrives_and_goes_on_is_not_met() -> None:
@@ -298,9 +302,9 @@ def test_who_arrives_and_goes_on_is_not_met() -> None:
   ret;
 """
     for at, said in (("", False), ("+4", True)):
-        ptx = kernel_of(body.format(at), module=".shared .align 16 .b8 tile[64];")
+        ptx = write_kernel(body.format(at), module=".shared .align 16 .b8 tile[64];")
         try:
-            execute(ptx, np.zeros(4, np.uint32), block=64, settings=Settings(threads=1))
+            execute_ptx(ptx, np.zeros(4, np.uint32), block=64, settings=Settings(threads=1))
         except Finding as one:
             assert said and ("no barrier between" in str(one) or "nobody" in str(one)), one
         else:
@@ -325,7 +329,7 @@ def test_blocks_beside_each_other_do_not_race(apart: int, form: dict[int, str]) 
 """
         try:
             memory, settings = np.zeros(64, np.uint32), Settings(threads=1)
-            execute(kernel_of(body), memory, grid=4, block=1, settings=settings)
+            execute_ptx(write_kernel(body), memory, grid=4, block=1, settings=settings)
         except Finding as one:
             assert overlap, one
             assert "nothing orders" in str(one)
@@ -351,5 +355,5 @@ def test_the_last_of_many_atomics_has_seen_the_others() -> None:
 """
     counts = np.zeros((32, 4), np.uint32)
     for seed in range(100):
-        execute(kernel_of(body), counts, grid=64, settings=Settings(threads=4, seed=seed))
+        execute_ptx(write_kernel(body), counts, grid=64, settings=Settings(threads=4, seed=seed))
         assert not counts.any()

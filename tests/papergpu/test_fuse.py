@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import executing
 import numpy as np
+import ptx_launch
 import pytest
+from bit_patterns import draw_patterns
 from papergpu.formats import FORMATS
 from papergpu.forms import type_bits
 from papergpu.launch import Kernel, Settings
 from papergpu.reals import real
 from papergpu.reference import evaluate
-from patterns import values
-from threads import launch
+from thread_forms import launch_cells
 
 KINDS = ("f32", "ftz.f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2")
 SHAPES = {
@@ -22,7 +22,7 @@ SHAPES = {
 }
 
 
-def written(kind: str, body: str) -> Kernel:
+def write_lane_kernel(kind: str, body: str) -> Kernel:
     """A kernel of three numbers of a lane in %a, %b and %c, whose result is in %d."""
     size = type_bits(kind.rpartition(".")[2])
     store = f"b{max(16, size)}"
@@ -32,7 +32,7 @@ def written(kind: str, body: str) -> Kernel:
         for at, name in enumerate("abc")
     )  # fmt: skip
     stored = "mov.b64 %rd2, %d;" if size == 64 else f"cvt.u64.u{store[1:]} %rd2, %d;"
-    return executing.kernel(f"""
+    return ptx_launch.load_kernel(f"""
         .version 8.7
         .target sm_100a
         .address_size 64
@@ -51,23 +51,23 @@ def written(kind: str, body: str) -> Kernel:
         }}""")
 
 
-def cells_of(kind: str, rows: int = 64) -> np.ndarray:
+def draw_cells(kind: str, rows: int = 64) -> np.ndarray:
     random = np.random.default_rng(11)
     plain = kind.rpartition(".")[2]
-    return np.stack([values(plain, rows, random) for _ in range(4)], axis=1)
+    return np.stack([draw_patterns(plain, rows, random) for _ in range(4)], axis=1)
 
 
-def both(kernel: Kernel, cells: np.ndarray) -> tuple[list[int], list[int]]:
+def run_both_ways(kernel: Kernel, cells: np.ndarray) -> tuple[list[int], list[int]]:
     """What comes out without fusing, and with it."""
     made = []
     for fuse in (False, True):
         here = cells.copy()
-        launch(kernel, here, Settings(checks=False, fuse=fuse))
+        launch_cells(kernel, here, Settings(checks=False, fuse=fuse))
         made.append([int(one) for one in here[:, 3]])
     return made[0], made[1]
 
 
-def opposite(kind: str, bits: int) -> int:
+def flip_sign(kind: str, bits: int) -> int:
     plain = kind.rpartition(".")[2]
     size = type_bits(plain)
     tops = [size - 1, size // 2 - 1] if plain.endswith("x2") else [size - 1]
@@ -76,7 +76,7 @@ def opposite(kind: str, bits: int) -> int:
     return bits
 
 
-def inexact(kind: str) -> int:
+def encode_inexact(kind: str) -> int:
     """One and a little, in every half."""
     plain = kind.rpartition(".")[2]
     shape = FORMATS[plain.removesuffix("x2")]
@@ -89,27 +89,27 @@ def inexact(kind: str) -> int:
 def test_a_product_and_its_sum_become_one(kind: str, shape: str) -> None:
     word, _, operands = shape.partition(" ")
     line = operands.format(d="%d", m="%m", c="%c")
-    kernel = written(kind, f"mul.{kind} %m, %a, %b; {word}.{kind} {line};")
+    kernel = write_lane_kernel(kind, f"mul.{kind} %m, %a, %b; {word}.{kind} {line};")
     name = f"{SHAPES[shape][0]}.{kind}"
     assert [one[2] for one in kernel.program.fused] == [name]
-    cells = cells_of(kind)
+    cells = draw_cells(kind)
     # A product that is not exact, taken from itself: what it lost is all that is left.
     for row in (0, 9):
-        cells[row, :2] = cells[row + 1, :2] = inexact(kind)
+        cells[row, :2] = cells[row + 1, :2] = encode_inexact(kind)
         product = evaluate(f"mul.{kind}", int(cells[row, 0]), int(cells[row, 1]))
-        cells[row, 2], cells[row + 1, 2] = product, opposite(kind, product)
-    apart, fused = both(kernel, cells)
+        cells[row, 2], cells[row + 1, 2] = product, flip_sign(kind, product)
+    apart, fused = run_both_ways(kernel, cells)
     fma = f"fma.rn.{kind}"
     for (a, b, c, _), one, other in zip(cells.tolist(), apart, fused, strict=True):
         product = evaluate(f"mul.{kind}", a, b)
         pair = (product, c) if line.index("%m") < line.index("%c") else (c, product)
         assert one == evaluate(f"{word}.{kind}", *pair)
-        x = opposite(kind, a) if name.startswith("fnma") else a
-        z = opposite(kind, c) if name.startswith("fms") else c
+        x = flip_sign(kind, a) if name.startswith("fnma") else a
+        z = flip_sign(kind, c) if name.startswith("fms") else c
         assert other == evaluate(fma, x, b, z)
     assert apart != fused
     assert kernel.mutate(name) == 1
-    assert both(kernel, cells)[1] != fused
+    assert run_both_ways(kernel, cells)[1] != fused
 
 
 @pytest.mark.parametrize(
@@ -127,17 +127,19 @@ def test_a_product_and_its_sum_become_one(kind: str, shape: str) -> None:
     ],
 )
 def test_what_must_stay_apart(body: str) -> None:
-    kernel = written("f32", body)
+    kernel = write_lane_kernel("f32", body)
     assert kernel.program.fused == []
-    apart, fused = both(kernel, cells_of("f32"))
+    apart, fused = run_both_ways(kernel, draw_cells("f32"))
     assert apart == fused
 
 
 def test_under_the_same_guard_both_are_one() -> None:
-    kernel = written("f32", "mov.b32 %d, %c; @%p mul.f32 %m, %a, %b; @%p add.f32 %d, %m, %c;")
+    kernel = write_lane_kernel(
+        "f32", "mov.b32 %d, %c; @%p mul.f32 %m, %a, %b; @%p add.f32 %d, %m, %c;"
+    )
     assert [one[2] for one in kernel.program.fused] == ["fma.f32"]
-    cells = cells_of("f32")
-    _, fused = both(kernel, cells)
+    cells = draw_cells("f32")
+    _, fused = run_both_ways(kernel, cells)
     assert fused[3] == int(cells[3, 2])
     a, b, c = (int(one) for one in cells[4, :3])
     assert fused[4] == evaluate("fma.rn.f32", a, b, c)

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executing import launch
+from cuda_kernels import compile_cuda, load_kernel_once
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Memory
 from papergpu.tensormap import Im2col, TensorMap, im2col
-from paperkernels import compiled, kernel
+from ptx_launch import launch_kernel
 
-from tests.papergpu.test_tensor_copies import COMMON, LISTS, aligned, random, stored
+from tests.papergpu.test_tensor_copies import (
+    COMMON,
+    LISTS,
+    allocate_aligned,
+    draw_tensor,
+    store_box,
+)
 
 LOAD = r"""
 extern "C" __global__ void load(const __grid_constant__ Map map, unsigned char* out, int bytes,
@@ -39,14 +45,14 @@ LOADING = (
 )
 
 
-def map_of(tensor: Any, element: str, box: tuple[int, int], lower: Any, upper: Any,
-           **more: Any) -> Im2col:  # fmt: skip
+def encode_map(tensor: Any, element: str, box: tuple[int, int], lower: Any, upper: Any,
+               **more: Any) -> Im2col:  # fmt: skip
     """A map of images (N, D, H, W, C), of which D and H may be absent."""
     return Im2col(tensor.ctypes.data, element, tensor.shape[::-1], tensor.strides[-2::-1], box,
                   lower=lower, upper=upper, **more)  # fmt: skip
 
 
-def text_of(rank: int, instruction: str) -> str:
+def write_load(rank: int, instruction: str) -> str:
     mask = ", %11" if "multicast" in instruction else ""
     parts = {"INSTRUCTION": instruction, "MASK": mask, "OFFSETS": OFFSETS[rank],
              "LIST": LISTS[rank], "DIM": rank}  # fmt: skip
@@ -56,18 +62,27 @@ def text_of(rank: int, instruction: str) -> str:
     return COMMON + source
 
 
-def loaded(mapped: TensorMap, tensor: Any, out: Any, at: Any, offsets: Any,
-           instruction: str = LOADING[0], architecture: str = "compute_90a") -> None:  # fmt: skip
-    one = kernel(compiled(text_of(len(mapped.sizes), instruction), architecture), "load")
+def load_pixels(
+    mapped: TensorMap,
+    tensor: Any,
+    out: Any,
+    at: Any,
+    offsets: Any,
+    instruction: str = LOADING[0],
+    architecture: str = "compute_90a",
+) -> None:
+    one = load_kernel_once(
+        compile_cuda(write_load(len(mapped.sizes), instruction), architecture), "load"
+    )
     where = [np.int32(value) for value in (*at, 0, 0)[:5]]
     shifts = [np.uint16(value) for value in (*offsets, 0, 0)[:3]]
     beside = [Memory(tensor.ctypes.data, tensor.nbytes, "what a tensor map is of")]
-    launch(one, mapped.encode(), out, out.nbytes, *where, *shifts,
-           block=64, touched=beside, dynamic=65536)  # fmt: skip
+    launch_kernel(one, mapped.encode(), out, out.nbytes, *where, *shifts,
+                  block=64, touched=beside, dynamic=65536)  # fmt: skip
 
 
-def pixels(tensor: Any, box: Any, at: Any, lower: Any, upper: Any, offsets: Any = (0, 0, 0),
-           steps: Any = (1, 1, 1), fill: float = 0) -> Any:  # fmt: skip
+def list_pixels(tensor: Any, box: Any, at: Any, lower: Any, upper: Any, offsets: Any = (0, 0, 0),
+                steps: Any = (1, 1, 1), fill: float = 0) -> Any:  # fmt: skip
     """The pixels by section 5.5.4 of the ISA: all of a batch are listed, and a piece is taken.
 
     Everything runs from the innermost dimension, as in PTX.
@@ -112,25 +127,25 @@ CASES = {
 @pytest.mark.parametrize("architecture", ["compute_90a", "compute_100a"])
 def test_pixels_arrive_in_order_with_zeros_outside(name: str, architecture: str) -> None:
     shape, box, at, lower, upper, offsets, steps = CASES[name]
-    tensor = random(shape)
+    tensor = draw_tensor(shape)
     tensor[tensor == 0] = 1
     out = np.full((box[1], box[0]), -1, np.float32)
-    mapped = map_of(tensor, "f32", box, lower, upper, steps=(1, *steps, 1))
+    mapped = encode_map(tensor, "f32", box, lower, upper, steps=(1, *steps, 1))
     # The second way to write it is of PTX 8.6.
     way = LOADING[architecture == "compute_100a"]
-    loaded(mapped, tensor, out, at, offsets, way, architecture)
-    want = pixels(tensor, box, at, lower, upper, offsets, steps)
+    load_pixels(mapped, tensor, out, at, offsets, way, architecture)
+    want = list_pixels(tensor, box, at, lower, upper, offsets, steps)
     assert np.array_equal(out, want)
 
 
 def test_a_gpu_printed_the_same() -> None:
     """What Triton's tutorial of im2col says that its example 5 loads, by the pixel's number."""
     numbers = np.arange(1, 33, dtype=np.float32).reshape(2, 4, 4, 1)
-    tensor = aligned((2, 4, 4, 32), np.float32)
+    tensor = allocate_aligned((2, 4, 4, 32), np.float32)
     tensor[...] = numbers
     out = np.zeros((16, 32), np.float32)
-    mapped = map_of(tensor, "f32", (32, 16), (-1, -1), (-1, -1))
-    loaded(mapped, tensor, out, (0, 2, 1, 0), (0, 0))
+    mapped = encode_map(tensor, "f32", (32, 16), (-1, -1), (-1, -1))
+    load_pixels(mapped, tensor, out, (0, 2, 1, 0), (0, 0))
     want = [7, 0, 9, 10, 11, 0, 0, 0, 0, 0, 17, 18, 19, 0, 21, 22]
     assert out[:, 0].tolist() == out[:, 31].tolist() == want
 
@@ -143,18 +158,18 @@ def test_a_gpu_printed_the_same() -> None:
      ".mbarrier::complete_tx::bytes.multicast::cluster"],
 )  # fmt: skip
 def test_offsets_stand_before_the_mask_of_a_multicast(instruction: str) -> None:
-    tensor, out = random((1, 4, 4, 32)), np.zeros((16, 32), np.float32)
-    mapped = map_of(tensor, "f32", (32, 16), (-1, -1), (-1, -1))
-    loaded(mapped, tensor, out, (0, -1, -1, 0), (1, 1), instruction, "compute_100a")
+    tensor, out = draw_tensor((1, 4, 4, 32)), np.zeros((16, 32), np.float32)
+    mapped = encode_map(tensor, "f32", (32, 16), (-1, -1), (-1, -1))
+    load_pixels(mapped, tensor, out, (0, -1, -1, 0), (1, 1), instruction, "compute_100a")
     assert np.array_equal(out, tensor.reshape(16, 32))
 
 
 def test_outside_is_nan_and_chunks_are_swizzled() -> None:
-    tensor = random((2, 3, 3, 64), np.float16)
+    tensor = draw_tensor((2, 3, 3, 64), np.float16)
     out = np.zeros((32, 64), np.float16)
-    mapped = map_of(tensor, "f16", (64, 32), (-1, -1), (1, 1), swizzle="128B", fill="nan")
-    loaded(mapped, tensor, out, (0, 1, 1, 0), (0, 0))
-    want = pixels(tensor, (64, 32), (0, 1, 1, 0), (-1, -1), (1, 1), fill=np.nan)
+    mapped = encode_map(tensor, "f16", (64, 32), (-1, -1), (1, 1), swizzle="128B", fill="nan")
+    load_pixels(mapped, tensor, out, (0, 1, 1, 0), (0, 0))
+    want = list_pixels(tensor, (64, 32), (0, 1, 1, 0), (-1, -1), (1, 1), fill=np.nan)
     chunks = want.reshape(32, 8, 8)
     moved = np.stack([chunks[row, [k ^ row % 8 for k in range(8)]] for row in range(32)])
     assert np.array_equal(out, moved.reshape(32, 64), equal_nan=True)
@@ -163,12 +178,12 @@ def test_outside_is_nan_and_chunks_are_swizzled() -> None:
 
 def test_a_convolution_is_a_sum_over_offsets() -> None:
     """3 by 3, padded by one: each output's products, by what its nine loads brought."""
-    tensor, weights = random((2, 5, 6, 4)), random((3, 3, 4), seed=1)
-    mapped = map_of(tensor, "f32", (4, 60), (-1, -1), (-1, -1))
+    tensor, weights = draw_tensor((2, 5, 6, 4)), draw_tensor((3, 3, 4), seed=1)
+    mapped = encode_map(tensor, "f32", (4, 60), (-1, -1), (-1, -1))
     total = np.zeros(60)
     for r, s in product(range(3), range(3)):
         out = np.zeros((60, 4), np.float32)
-        loaded(mapped, tensor, out, (0, -1, -1, 0), (s, r))
+        load_pixels(mapped, tensor, out, (0, -1, -1, 0), (s, r))
         total += out.astype(np.float64) @ weights[r, s]
     around = np.pad(tensor.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
     want = [(around[n, y : y + 3, x : x + 3] * weights).sum()
@@ -182,42 +197,44 @@ ADDING = "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.im2col_no_offs.b
 
 @pytest.mark.parametrize("instruction", [STORING, ADDING])
 def test_stores_reach_the_pixels_of_the_box_alone(instruction: str) -> None:
-    tensor, given = random((2, 4, 5, 8)), random((30, 8), seed=1)
+    tensor, given = draw_tensor((2, 4, 5, 8)), draw_tensor((30, 8), seed=1)
     want, number = tensor.copy(), 0
     inside = [(n, y, x) for n, y, x in product(range(2), range(1, 4), range(0, 4))]
     for at in inside[inside.index((0, 2, 1)) :]:
         want[at] = given[number] + (want[at] if instruction == ADDING else 0)
         number += 1
     assert number == 19  # the others lie beyond the last image
-    mapped = map_of(tensor, "f32", (8, 30), (0, 1), (-1, 0))
-    stored(mapped, tensor, given, (0, 1, 2, 0), INSTRUCTION=instruction)
+    mapped = encode_map(tensor, "f32", (8, 30), (0, 1), (-1, 0))
+    store_box(mapped, tensor, given, (0, 1, 2, 0), INSTRUCTION=instruction)
     assert np.array_equal(tensor, want)
 
 
-def found(run: Any) -> str:
+def catch_finding(run: Any) -> str:
     with pytest.raises(Finding) as raised:
         run()
     return str(raised.value)
 
 
 def test_what_does_not_fit_a_map_is_found() -> None:
-    tensor, out = random((2, 8, 8, 8)), np.zeros((4, 8), np.float32)
-    mapped = map_of(tensor, "f32", (8, 4), (-1, -1), (-1, -1), steps=(1, 2, 2, 1))
+    tensor, out = draw_tensor((2, 8, 8, 8)), np.zeros((4, 8), np.float32)
+    mapped = encode_map(tensor, "f32", (8, 4), (-1, -1), (-1, -1), steps=(1, 2, 2, 1))
 
-    def load(at: Any, offsets: Any = (0, 0), one: TensorMap = mapped) -> str:
-        return found(lambda: loaded(one, tensor, out, at, offsets))
+    def try_load(at: Any, offsets: Any = (0, 0), one: TensorMap = mapped) -> str:
+        return catch_finding(lambda: load_pixels(one, tensor, out, at, offsets))
 
-    assert "from 7 on in dimension W, outside of its tensor map's bounding box of -1 to 6" in load(
-        (0, 7, 1, 0))  # fmt: skip
-    assert "from -3 on in dimension H" in load((0, 1, -3, 0))
-    assert "which is not executed: the element stride 2" in load((0, 2, 1, 0))
-    assert "the im2col offset 256 in dimension H: up to 255" in load((0, 1, 1, 0), (0, 256))
+    assert (
+        "from 7 on in dimension W, outside of its tensor map's bounding box of -1 to 6"
+        in try_load((0, 7, 1, 0))
+    )
+    assert "from -3 on in dimension H" in try_load((0, 1, -3, 0))
+    assert "which is not executed: the element stride 2" in try_load((0, 2, 1, 0))
+    assert "the im2col offset 256 in dimension H: up to 255" in try_load((0, 1, 1, 0), (0, 256))
     tiled = TensorMap(tensor.ctypes.data, "f32", (8, 8, 8, 2), (32, 256, 2048), (8, 4, 1, 1))
-    assert "of tiles by an instruction of im2col" in load((0, 0, 0, 0), one=tiled)
-    assert "of im2col by an instruction of tiles" in found(
-        lambda: stored(mapped, tensor, out, (0, 0, 0, 0)))  # fmt: skip
-    assert "leave the tensor" in found(
-        lambda: stored(mapped, tensor, out, (0, 1, 1, 0), INSTRUCTION=STORING))  # fmt: skip
+    assert "of tiles by an instruction of im2col" in try_load((0, 0, 0, 0), one=tiled)
+    assert "of im2col by an instruction of tiles" in catch_finding(
+        lambda: store_box(mapped, tensor, out, (0, 0, 0, 0)))  # fmt: skip
+    assert "leave the tensor" in catch_finding(
+        lambda: store_box(mapped, tensor, out, (0, 1, 1, 0), INSTRUCTION=STORING))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -263,5 +280,5 @@ def test_triton_passes_the_same() -> None:
 )  # fmt: skip
 def test_other_modes_are_refused_with_their_form(instruction: str) -> None:
     with pytest.raises(Unsupported) as raised:
-        kernel(compiled(text_of(4, instruction)), "load")
+        load_kernel_once(compile_cuda(write_load(4, instruction)), "load")
     assert instruction in str(raised.value) and "PTX line" in str(raised.value)

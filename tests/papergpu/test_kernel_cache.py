@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executing import kernel_of, launch
 from papergpu import build, cuda, file_cache, kernel_cache
 from papergpu.errors import Unsupported
+from ptx_launch import launch_kernel, write_kernel
 
 BODY = """
   .loc 1 7 3
@@ -35,18 +35,18 @@ PTX = '.file 1 "/somewhere/made.py"\n.global .align 4 .b32 table[2] = {3, 4};\n'
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(file_cache, "cache_dir", lambda: tmp_path)
     return tmp_path
 
 
-def files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def runs(kernel: kernel_cache.Kernel) -> list[int]:
+def run_kernel(kernel: kernel_cache.Kernel) -> list[int]:
     out = np.zeros(32, np.uint32)
-    launch(kernel, out)
+    launch_kernel(kernel, out)
     return out.tolist()
 
 
@@ -54,16 +54,16 @@ WANTED = [at + (9 if at < 20 else 4) for at in range(32)]
 
 
 def test_a_kept_kernel_is_the_one_that_was_decoded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ptx = kernel_of(BODY, module=PTX)
+    ptx = write_kernel(BODY, module=PTX)
     first = kernel_cache.load_kernel(ptx, "k")
-    assert len(files(folder)) == 1
+    assert len(list_files(cache_folder)) == 1
 
-    def never(*_: object) -> Sequence[object]:
+    def refuse_decode(*_: object) -> Sequence[object]:
         raise AssertionError("it is decoded again")
 
-    monkeypatch.setattr(kernel_cache, "decode", never)
+    monkeypatch.setattr(kernel_cache, "decode", refuse_decode)
     second = kernel_cache.load_kernel(ptx, "k")
     for one in fields(first.program):
         before, after = (getattr(kernel.program, one.name) for kernel in (first, second))
@@ -72,18 +72,18 @@ def test_a_kept_kernel_is_the_one_that_was_decoded(
             assert before.dtype == after.dtype and before.tobytes() == after.tobytes(), one.name
         else:
             assert before == after, one.name
-    assert runs(first) == runs(second) == WANTED
+    assert run_kernel(first) == run_kernel(second) == WANTED
     assert first.memory is not second.memory
     assert {second.program.locate_instruction(at) for at in range(5)} >= {"made.py:7", "made.py:9"}
 
 
 @pytest.mark.parametrize("spoil", ["cut", "altered", "emptied", "another", "no pickle"])
 def test_a_broken_file_is_decoded_anew(
-    folder: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ptx = kernel_of(BODY, module=PTX)
+    ptx = write_kernel(BODY, module=PTX)
     kernel_cache.load_kernel(ptx, "k")
-    (path,) = files(folder)
+    (path,) = list_files(cache_folder)
     whole = path.read_bytes()
     path.write_bytes(
         {
@@ -94,28 +94,28 @@ def test_a_broken_file_is_decoded_anew(
             "no pickle": zlib.compress(zlib.decompress(whole)[:-9]),
         }[spoil]
     )
-    assert runs(kernel_cache.load_kernel(ptx, "k")) == WANTED
-    assert len(files(folder)) == 1
+    assert run_kernel(kernel_cache.load_kernel(ptx, "k")) == WANTED
+    assert len(list_files(cache_folder)) == 1
     monkeypatch.setattr(kernel_cache, "decode", None)
-    assert runs(kernel_cache.load_kernel(ptx, "k")) == WANTED, "it was not written again"
+    assert run_kernel(kernel_cache.load_kernel(ptx, "k")) == WANTED, "it was not written again"
 
 
 def test_what_decides_a_program_is_in_its_name(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel_cache.load_kernel(kernel_of(BODY, module=PTX), "k")
-    kernel_cache.load_kernel(kernel_of(BODY.replace("5;", "6;"), module=PTX), "k")
+    kernel_cache.load_kernel(write_kernel(BODY, module=PTX), "k")
+    kernel_cache.load_kernel(write_kernel(BODY.replace("5;", "6;"), module=PTX), "k")
     monkeypatch.setattr(kernel_cache, "digest_sources", lambda: b"other")
-    kernel_cache.load_kernel(kernel_of(BODY, module=PTX), "k")
-    assert len(files(folder)) == 3
+    kernel_cache.load_kernel(write_kernel(BODY, module=PTX), "k")
+    assert len(list_files(cache_folder)) == 3
 
 
-def test_nothing_is_kept_of_what_is_refused_or_cannot_be_written(folder: Path) -> None:
+def test_nothing_is_kept_of_what_is_refused_or_cannot_be_written(cache_folder: Path) -> None:
     with pytest.raises(Unsupported):
-        kernel_cache.load_kernel(kernel_of("fence.proxy.unheard;"), "k")
-    assert not files(folder)
-    (folder / "decoded").write_text("a file, and no folder")
-    assert runs(kernel_cache.load_kernel(kernel_of(BODY, module=PTX), "k")) == WANTED
+        kernel_cache.load_kernel(write_kernel("fence.proxy.unheard;"), "k")
+    assert not list_files(cache_folder)
+    (cache_folder / "decoded").write_text("a file, and no folder")
+    assert run_kernel(kernel_cache.load_kernel(write_kernel(BODY, module=PTX), "k")) == WANTED
 
 
 CUDA = r"""
@@ -126,7 +126,7 @@ __global__ void takes(int* out) { int* p = (int*)malloc(4); *p = 7; *out = *p + 
 """
 
 
-def counted() -> list[int]:
+def count_launches() -> list[int]:
     """What kernels of a source that is compiled twice leave in one variable."""
     source, out, seen = cuda.Source(CUDA, name="counted.cu"), np.zeros(1, np.int32), []
     for name in ("count<2>", "takes", "count<30>", "count<2>"):
@@ -135,70 +135,75 @@ def counted() -> list[int]:
     return [*seen, int(source.globals("counter")[0])]
 
 
-def test_cuda_is_read_and_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_read_and_decoded_once(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [7, 14, 37, 39, 39]
-    assert counted() == wanted
-    kept_then = {path.relative_to(folder) for path in files(folder)}
-    assert max(path.stat().st_size for path in files(folder)) < 100_000, (
+    assert count_launches() == wanted
+    kept_then = {path.relative_to(cache_folder) for path in list_files(cache_folder)}
+    assert max(path.stat().st_size for path in list_files(cache_folder)) < 100_000, (
         "a heap is no zeros on disk"
     )
 
-    def never(*_: object) -> Sequence[object]:
+    def refuse_read(*_: object) -> Sequence[object]:
         raise AssertionError("it is read or decoded again")
 
     for name in ("parse", "decode", "outline_module"):
-        monkeypatch.setattr(kernel_cache, name, never)
-    assert counted() == wanted
-    assert {path.relative_to(folder) for path in files(folder)} == kept_then
+        monkeypatch.setattr(kernel_cache, name, refuse_read)
+    assert count_launches() == wanted
+    assert {path.relative_to(cache_folder) for path in list_files(cache_folder)} == kept_then
 
 
-def aged(path: Path, seconds: int) -> None:
+def age_file(path: Path, seconds: int) -> None:
     os.utime(path, (path.stat().st_atime, time.time() - seconds))
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     for number in range(5):
         file_cache.write_cached(tmp_path / f"{number}", bytes(100), 500)
-        aged(tmp_path / f"{number}", 100 - number)
-    assert len(files(tmp_path)) == 5
+        age_file(tmp_path / f"{number}", 100 - number)
+    assert len(list_files(tmp_path)) == 5
     assert file_cache.read_cached(tmp_path / "0") == bytes(100)  # used now
     file_cache.write_cached(tmp_path / "fresh", bytes(150), 500)
-    assert {path.name for path in files(tmp_path)} == {"0", "3", "4", "fresh"}
+    assert {path.name for path in list_files(tmp_path)} == {"0", "3", "4", "fresh"}
     file_cache.write_cached(tmp_path / "large", bytes(1000), 500)
-    assert {path.name for path in files(tmp_path)} == {"large"}, "what was just written stays"
+    assert {path.name for path in list_files(tmp_path)} == {"large"}, "what was just written stays"
 
 
-def test_kept_kernels_are_held_to_a_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_kernels_are_held_to_a_size(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # All in one folder.
     monkeypatch.setattr(kernel_cache, "cache_key", lambda *given: f"aa{hash(given):x}")
-    texts = [kernel_of(BODY.replace("5;", f"{more};"), module=PTX) for more in range(12)]
+    texts = [write_kernel(BODY.replace("5;", f"{more};"), module=PTX) for more in range(12)]
     for text in texts[:2]:
         kernel_cache.load_kernel(text, "k")
-    size = max(path.stat().st_size for path in files(folder))
+    size = max(path.stat().st_size for path in list_files(cache_folder))
     monkeypatch.setattr(kernel_cache, "LIMIT", 4 * size)
     for text in texts:
-        assert runs(kernel_cache.load_kernel(text, "k"))
-    assert len(files(folder)) == 4
+        assert run_kernel(kernel_cache.load_kernel(text, "k"))
+    assert len(list_files(cache_folder)) == 4
 
 
 def test_a_folder_may_be_pruned_by_several_and_may_be_read_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ptx = kernel_of(BODY, module=PTX)
+    ptx = write_kernel(BODY, module=PTX)
     kernel_cache.load_kernel(ptx, "k")
-    (path,) = files(folder)
+    (path,) = list_files(cache_folder)
 
-    def gone(*_: object, **__: object) -> None:
+    def refuse_change(*_: object, **__: object) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(os, "utime", gone)
-    monkeypatch.setattr(os, "unlink", gone)
-    assert runs(kernel_cache.load_kernel(ptx, "k")) == WANTED
+    monkeypatch.setattr(os, "utime", refuse_change)
+    monkeypatch.setattr(os, "unlink", refuse_change)
+    assert run_kernel(kernel_cache.load_kernel(ptx, "k")) == WANTED
     file_cache.write_cached(path.with_name("more"), bytes(10), 0)
-    assert len(files(folder)) == 2
-    monkeypatch.setattr(file_cache, "NamedTemporaryFile", gone)
+    assert len(list_files(cache_folder)) == 2
+    monkeypatch.setattr(file_cache, "NamedTemporaryFile", refuse_change)
     file_cache.write_cached(path.with_name("another"), bytes(10), 0)
-    assert len(files(folder)) == 2 and file_cache.read_cached(path.with_name("another")) is None
+    assert (
+        len(list_files(cache_folder)) == 2
+        and file_cache.read_cached(path.with_name("another")) is None
+    )
 
 
 FAKE = """#!/bin/sh

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from apart import python
-from executing import kernel, launch
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned_zeros
+from ptx_launch import launch_kernel, load_kernel
+from separate_process import run_python
 
 if TYPE_CHECKING:
     import torch
@@ -68,18 +68,18 @@ TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp8e4nv": "f
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled_products(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what Triton makes of all cases."""
     pytest.importorskip("triton")
     folder = tmp_path_factory.mktemp("products")
     script = folder / "product.py"
     script.write_text(COMPILED)
-    done = python(str(script), str(folder), json.dumps(CASES))
+    done = run_python(str(script), str(folder), json.dumps(CASES))
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def memory(values: torch.Tensor) -> np.ndarray:
+def align_tensor(values: torch.Tensor) -> np.ndarray:
     """A tensor's bytes where their address is a multiple of 128."""
     import torch
 
@@ -90,7 +90,9 @@ def memory(values: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
-def test_what_triton_compiles(written: Path, case: tuple[str, int, str, str, int]) -> None:
+def test_what_triton_compiles(
+    compiled_products: Path, case: tuple[str, int, str, str, int]
+) -> None:
     import torch
 
     name, _, kind, how, warps = case
@@ -105,18 +107,30 @@ def test_what_triton_compiles(written: Path, case: tuple[str, int, str, str, int
     if how == "scaled":
         parts = [exact[:, i : i + 32] @ other[i : i + 32] for i in range(0, k, 32)]
         expected = parts[0] / 4 + parts[1] / 2 + parts[2]
-    made = kernel((written / f"{name}.ptx").read_text(), "product")
-    dynamic = int((written / f"{name}.shared").read_text())
+    made = load_kernel((compiled_products / f"{name}.ptx").read_text(), "product")
+    dynamic = int((compiled_products / f"{name}.shared").read_text())
     rest = [np.zeros(64, np.uint8)] * (len(made.program.parameters) - 6)
     blocks = (m // (64 if warps == 4 else 128), n // 64, 1)
     for settings in (
         Settings(threads=1),
         Settings(threads=1, schedule="random", seed=5, order="backward"),
     ):
-        c = memory(torch.zeros(m, n, dtype=torch.int32 if how == "whole" else torch.float32))
-        right = memory(b.T if how == "across" else b)
-        launch(made, memory(a), right, c, m, n, k, *rest, grid=blocks, block=32 * warps,
-               dynamic=dynamic, settings=settings)  # fmt: skip
+        c = align_tensor(torch.zeros(m, n, dtype=torch.int32 if how == "whole" else torch.float32))
+        right = align_tensor(b.T if how == "across" else b)
+        launch_kernel(
+            made,
+            align_tensor(a),
+            right,
+            c,
+            m,
+            n,
+            k,
+            *rest,
+            grid=blocks,
+            block=32 * warps,
+            dynamic=dynamic,
+            settings=settings,
+        )
         got = c.view(np.int32 if how == "whole" else np.float32).reshape(m, n)
         np.testing.assert_array_equal(got, expected)
 
@@ -223,7 +237,7 @@ __global__ void with_wgmma(const half* A, const half* B, float* C, int n) {
 """
 
 
-def halves(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_halves(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
     a, b = (generator.integers(-4, 5, (n, n)).astype(np.float16) for _ in range(2))
     return a, b
@@ -233,7 +247,7 @@ def halves(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_wmma_of_cuda(target: str) -> None:
     cuda = pytest.importorskip("papergpu.cuda")
     n = 128
-    a, b = halves(1, n)
+    a, b = draw_halves(1, n)
     c = np.random.default_rng(2).integers(-9, 10, (n, n)).astype(np.float32)
     expected = 2 * (a.astype(float) @ b) + 3 * c
     source = cuda.Source(CUDA, target=target)
@@ -244,7 +258,7 @@ def test_wmma_of_cuda(target: str) -> None:
 def test_words_of_ptx_in_cuda() -> None:
     cuda = pytest.importorskip("papergpu.cuda")
     n = 48
-    a, b = halves(3, n)
+    a, b = draw_halves(3, n)
     c = np.zeros((n, n), np.float32)
     cuda.Source(CUDA, target="sm_80").launch("with_mma", (n // 8, n // 16), 32, a, b, c, n)
     np.testing.assert_array_equal(c, a.astype(float) @ b)
@@ -253,7 +267,7 @@ def test_words_of_ptx_in_cuda() -> None:
 def test_a_warpgroup_in_cuda() -> None:
     cuda = pytest.importorskip("papergpu.cuda")
     n = 64
-    a, b = halves(4, n)
+    a, b = draw_halves(4, n)
     c = np.zeros((n, n), np.float32)
     source = cuda.Source(CUDA, ["-DGROUP", "-DEARLY=1"])
     source.launch("with_wgmma", (n // 8, n // 64), 128, a, b, c, n)
@@ -264,7 +278,7 @@ def test_a_tile_overwritten_while_it_is_multiplied_is_found() -> None:
     """What is wrong here by one word, 0 for 1, is wrong in numbers, and found."""
     cuda = pytest.importorskip("papergpu.cuda")
     n = 64
-    a, b = halves(4, n)
+    a, b = draw_halves(4, n)
     c = np.zeros((n, n), np.float32)
     options = ["-DGROUP", "-DEARLY=0"]
     unchecked = Settings(checks=False)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import HEAD, execute, kernel, kernel_of, launch
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
+from ptx_launch import HEAD, execute_ptx, launch_kernel, load_kernel, write_kernel
 
 # Fills shared memory with the numbers of its halves, has lane l give row l of 16 + pitch bytes, and
 # then does what a test wants with %r0 to %r3 and the address %at.
@@ -48,19 +48,21 @@ copy:
 PITCH = 48
 
 
-def run(body: str, end: str, words: int, rows: np.ndarray, profile: bool = False) -> tuple:
-    made = kernel(FRAME.format(body=body, end=end, size=2048, halves=1024))
+def launch_moves(body: str, end: str, words: int, rows: np.ndarray, profile: bool = False) -> tuple:
+    made = load_kernel(FRAME.format(body=body, end=end, size=2048, halves=1024))
     out = np.full(words, 0xDEAD, np.uint32)
-    done = launch(made, out, rows.astype(np.uint32), settings=Settings(threads=1, profile=profile))
+    done = launch_kernel(
+        made, out, rows.astype(np.uint32), settings=Settings(threads=1, profile=profile)
+    )
     return out, made, done
 
 
-def row_of(lane: int) -> int:
+def place_row(lane: int) -> int:
     """Where lane's row lies: rows in a strange order, at a pitch that is no power of two."""
     return (lane * 7 % 32) * PITCH
 
 
-ROWS = np.array([row_of(lane) for lane in range(32)])
+ROWS = np.array([place_row(lane) for lane in range(32)])
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -73,14 +75,14 @@ def test_ldmatrix(count: int, trans: str, form: str) -> None:
     body = f"ldmatrix.sync.aligned.{form.format(n=count, t=trans)} {{{registers}}}, [%at];"
     rows = ROWS.copy()
     rows[8 * count :] = 3  # the others' addresses are no matter
-    out, _, _ = run(body, REGISTERS, 128, rows)
+    out, _, _ = launch_moves(body, REGISTERS, 128, rows)
     got = out.reshape(4, 32)
     for k in range(count):
         for lane in range(32):
             if trans:
-                halves = [(row_of(8 * k + lane % 4 * 2 + e) // 2 + lane // 4) for e in range(2)]
+                halves = [(place_row(8 * k + lane % 4 * 2 + e) // 2 + lane // 4) for e in range(2)]
             else:
-                halves = [(row_of(8 * k + lane // 4) // 2 + lane % 4 * 2 + e) for e in range(2)]
+                halves = [(place_row(8 * k + lane // 4) // 2 + lane % 4 * 2 + e) for e in range(2)]
             assert got[k, lane] == halves[0] | halves[1] << 16
     assert (got[count:] == 0xFFFFFFFF).all()
 
@@ -88,8 +90,8 @@ def test_ldmatrix(count: int, trans: str, form: str) -> None:
 def test_ldmatrix_of_a_generic_address() -> None:
     body = ("cvt.u64.u32 %d5, %at; cvta.shared.u64 %d6, %d5;"
             "ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%d6+16];")  # fmt: skip
-    out, _, _ = run(body, REGISTERS, 128, ROWS)
-    halves = np.array([row_of(lane // 4) // 2 + 8 + lane % 4 * 2 for lane in range(32)])
+    out, _, _ = launch_moves(body, REGISTERS, 128, ROWS)
+    halves = np.array([place_row(lane // 4) // 2 + 8 + lane % 4 * 2 for lane in range(32)])
     np.testing.assert_array_equal(out[:32], halves | (halves + 1) << 16)
 
 
@@ -102,24 +104,24 @@ def test_stmatrix(count: int, trans: str) -> None:
         for k in range(count)
     )  # lane l: 4096 + 64 k + 2 l, and that plus 1
     body = f"{fill} stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%at], {{{registers}}};"
-    out, _, _ = run(body, TILE, 512, ROWS)
+    out, _, _ = launch_moves(body, TILE, 512, ROWS)
     expected = np.arange(1024, dtype=np.uint16)
     for k in range(count):
         for r in range(8):
             for c in range(8):
                 row, column = (c, r) if trans else (r, c)
-                expected[row_of(8 * k + r) // 2 + c] = 4096 + 64 * k + 8 * row + column
+                expected[place_row(8 * k + r) // 2 + c] = 4096 + 64 * k + 8 * row + column
     np.testing.assert_array_equal(out.view(np.uint16), expected)
 
 
-def bytes_at(row: int) -> np.ndarray:
+def expect_bytes(row: int) -> np.ndarray:
     """The 16 bytes at a byte of shared memory, filled as the frame does."""
     return np.arange(1024, dtype=np.uint16).view(np.uint8)[row : row + 16]
 
 
-def elements_at(row: int, width: int) -> list[int]:
+def expect_elements(row: int, width: int) -> list[int]:
     """16 elements at a byte of shared memory, from its lowest bits on."""
-    whole = int.from_bytes(bytes_at(row).tobytes(), "little")
+    whole = int.from_bytes(expect_bytes(row).tobytes(), "little")
     return [whole >> width * k & (1 << width) - 1 for k in range(16)]
 
 
@@ -134,10 +136,10 @@ def test_ldmatrix_of_bytes_transposed(form: str, width: int, count: int) -> None
     body = f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{form} {{{registers}}}, [%at];"
     rows = ROWS.copy()
     rows[16 * count :] = 3  # the others' addresses are no matter
-    out, _, _ = run(body, REGISTERS, 128, rows)
+    out, _, _ = launch_moves(body, REGISTERS, 128, rows)
     got = out.reshape(4, 32)
     for k in range(count):
-        matrix = [elements_at(row_of(16 * k + r), width) for r in range(16)]
+        matrix = [expect_elements(place_row(16 * k + r), width) for r in range(16)]
         for lane in range(32):
             for half in range(2):
                 want = [matrix[lane % 4 * 4 + e][lane // 4 + 8 * half] for e in range(4)]
@@ -150,11 +152,11 @@ def test_ldmatrix_of_bytes_transposed(form: str, width: int, count: int) -> None
 def test_ldmatrix_unpacks_small_elements(form: str, width: int, count: int) -> None:
     registers = ", ".join(f"%r{k}" for k in range(count))
     body = f"ldmatrix.sync.aligned.m8n16.x{count}.shared::cta.b8x16.{form} {{{registers}}}, [%at];"
-    out, _, _ = run(body, REGISTERS, 128, ROWS)
+    out, _, _ = launch_moves(body, REGISTERS, 128, ROWS)
     got = out.reshape(4, 32)
     for k in range(count):
         for lane in range(32):
-            row = elements_at(row_of(8 * k + lane // 4), width)
+            row = expect_elements(place_row(8 * k + lane // 4), width)
             want = row[lane % 4 * 4 : lane % 4 * 4 + 4]
             assert list(got[k, lane : lane + 1].view(np.uint8)) == want
     assert (got[count:] == 0xFFFFFFFF).all()
@@ -171,7 +173,7 @@ def test_stmatrix_of_bytes(count: int) -> None:
         for k in range(count)
     )
     body = f"{fill} stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [%at], {{{registers}}};"
-    out, _, _ = run(body, TILE, 512, ROWS)
+    out, _, _ = launch_moves(body, TILE, 512, ROWS)
     expected = np.arange(1024, dtype=np.uint16).view(np.uint8).copy()
     for k in range(count):
         words = [(lane * 0x04040404 + 0x03020100 + 0x31313131 * k & 0xFFFFFFFF) ^ 0x10001 * k
@@ -180,14 +182,14 @@ def test_stmatrix_of_bytes(count: int) -> None:
             for column in range(8):
                 word = words[row % 8 * 4 + column // 2] & 0x7F7F7F7F
                 byte = word >> 8 * (row // 8 * 2 + column % 2) & 255
-                expected[row_of(8 * k + column) + row] = byte
+                expected[place_row(8 * k + column) + row] = byte
     np.testing.assert_array_equal(out.view(np.uint8), expected)
 
 
 def test_movmatrix() -> None:
     body = ("mad.lo.s32 %r0, %i0, 131074, 65536;"
             "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;")  # fmt: skip
-    out, _, _ = run(body, REGISTERS, 128, ROWS)
+    out, _, _ = launch_moves(body, REGISTERS, 128, ROWS)
     matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
     np.testing.assert_array_equal(out[32:64].view(np.uint16).reshape(8, 8), matrix.T)
 
@@ -212,8 +214,8 @@ def test_a_row_that_is_nowhere_is_found(lane: int, at: int, says: str) -> None:
     rows[lane] = at
     body = LOAD.format(n=4, r="%r0, %r1, %r2, %r3")
     with pytest.raises(Finding, match=says):
-        run(body, REGISTERS, 128, rows)
-    run(LOAD.format(n=1, r="%r0"), REGISTERS, 128, rows if lane >= 8 else ROWS)
+        launch_moves(body, REGISTERS, 128, rows)
+    launch_moves(LOAD.format(n=1, r="%r0"), REGISTERS, 128, rows if lane >= 8 else ROWS)
 
 
 def test_it_wants_the_whole_warp() -> None:
@@ -221,15 +223,15 @@ def test_it_wants_the_whole_warp() -> None:
         n=1, r="%r0"
     )
     with pytest.raises(Finding, match="names lane 0, which has ended"):
-        run(body, REGISTERS, 128, ROWS)
+        launch_moves(body, REGISTERS, 128, ROWS)
 
 
 def test_lanes_that_come_apart_meet_again() -> None:
     body = "setp.lt.u32 %p, %i0, 16; @%p bra late; add.s32 %r3, %r3, 1; late:" + LOAD.format(
         n=1, r="%r0"
     )
-    out, _, _ = run(body, REGISTERS, 128, ROWS)
-    halves = np.array([row_of(lane // 4) // 2 + lane % 4 * 2 for lane in range(32)])
+    out, _, _ = launch_moves(body, REGISTERS, 128, ROWS)
+    halves = np.array([place_row(lane // 4) // 2 + lane % 4 * 2 for lane in range(32)])
     np.testing.assert_array_equal(out[:32], halves | (halves + 1) << 16)
 
 
@@ -240,7 +242,7 @@ def test_lanes_that_come_apart_meet_again() -> None:
 )  # fmt: skip
 def test_what_is_no_form_is_refused(form: str) -> None:
     with pytest.raises(Unsupported):
-        run(f"ldmatrix.sync.aligned.{form} {{%r0}}, [%at];", REGISTERS, 128, ROWS)
+        launch_moves(f"ldmatrix.sync.aligned.{form} {{%r0}}, [%at];", REGISTERS, 128, ROWS)
 
 
 # Two warps that store to one place.
@@ -266,17 +268,17 @@ BODY = """
 """
 
 
-def stored(value: str) -> list[int]:
+def store_clashing(value: str) -> list[int]:
     out = np.zeros(64, np.uint32)
-    execute(kernel_of(BODY.format(value=value), module=CLASHING), out, block=64)
+    execute_ptx(write_kernel(BODY.format(value=value), module=CLASHING), out, block=64)
     found: list[int] = out.tolist()
     return found
 
 
 def test_warps_may_store_the_same_matrix() -> None:
-    assert stored("mul.lo.u32 %r4, %r1, 3;") == [3 * lane for lane in range(32)] * 2
+    assert store_clashing("mul.lo.u32 %r4, %r1, 3;") == [3 * lane for lane in range(32)] * 2
 
 
 def test_warps_that_store_different_ones_clash() -> None:
     with pytest.raises(Finding, match="writes byte .* of shared memory, which thread .* wrote"):
-        stored("mul.lo.u32 %r4, %r0, 3;")
+        store_clashing("mul.lo.u32 %r4, %r0, 3;")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executing import launch
+from cuda_kernels import MBARRIERS, compile_cuda, load_kernel_once
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
-from paperkernels import MBARRIERS, compiled, kernel
+from ptx_launch import launch_kernel
 
 COMMON = (
     MBARRIERS
@@ -22,15 +22,15 @@ extern "C" __global__ void k(u64* y) {
 )
 
 
-def run(body: str, block: int = 64, count: int = 64, **more: Any) -> Any:
+def launch_mbarriers(body: str, block: int = 64, count: int = 64, **more: Any) -> Any:
     y = np.zeros(count, np.uint64)
-    launch(kernel(compiled(COMMON + body + "\n}")), y, block=block, **more)
+    launch_kernel(load_kernel_once(compile_cuda(COMMON + body + "\n}")), y, block=block, **more)
     return y
 
 
-def found(body: str, **more: Any) -> str:
+def find_mbarrier_misuse(body: str, **more: Any) -> str:
     with pytest.raises(Finding) as raised:
-        run(body, **more)
+        launch_mbarriers(body, **more)
     return str(raised.value)
 
 
@@ -39,14 +39,14 @@ INIT = """if (threadIdx.x == 0)
   __syncthreads();"""  # fmt: skip
 
 
-def begun(count: object) -> str:
+def begin_mbarrier(count: object) -> str:
     return INIT.replace("N", str(count))
 
 
 @pytest.mark.parametrize("schedule", ["robin", "far", "random"])
 @pytest.mark.parametrize("how", ["try", "test"])
 def test_phases_follow_each_other(schedule: str, how: str) -> None:
-    body = begun(64) + r"""
+    body = begin_mbarrier(64) + r"""
   for (u32 i = 0; i < 9; ++i) {
     s[threadIdx.x] = 100 * i + threadIdx.x;
     asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];" : "=l"(t) : BAR : "memory");
@@ -58,12 +58,12 @@ def test_phases_follow_each_other(schedule: str, how: str) -> None:
     do asm volatile("{ .reg .pred q; mbarrier.HOW_wait.parity.acquire.cta.shared::cta.b64 q, "
         "[%1], 1; selp.u32 %0, 1, 0, q; }" : "=r"(p) : BAR : "memory"); while (!p);
   }""".replace("HOW", how)  # fmt: skip
-    y = run(body, settings=Settings(threads=1, schedule=schedule, seed=5))
+    y = launch_mbarriers(body, settings=Settings(threads=1, schedule=schedule, seed=5))
     assert np.array_equal(y, 3600 + 9 * (63 - np.arange(64)))
 
 
 def test_counts_drops_and_pending() -> None:
-    body = begun(10) + r"""
+    body = begin_mbarrier(10) + r"""
   if (threadIdx.x) return;
   auto pending = [&](u64 t) { u32 n; asm volatile("mbarrier.pending_count.b64 %0, %1;" : "=r"(n)
       : "l"(t)); return n; };
@@ -88,12 +88,12 @@ def test_counts_drops_and_pending() -> None:
       "1, 0, q; }" : "=r"(p) : BAR : "memory"); y[7] = p;
   asm volatile("mbarrier.inval.shared.b64 [%0];" :: BAR : "memory");
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: BAR : "memory");"""  # fmt: skip
-    assert list(run(body)[:8]) == [10, 7, 5, 1, 5, 4, 0, 1]
+    assert list(launch_mbarriers(body)[:8]) == [10, 7, 5, 1, 5, 4, 0, 1]
 
 
 def test_a_look_ahead_does_not_hang() -> None:
     """A try_wait whose phase only its own thread will end comes back with false."""
-    body = begun(1) + r"""
+    body = begin_mbarrier(1) + r"""
   if (threadIdx.x) return;
   for (u32 i = 0; i < 600; ++i) {
     asm volatile("{ .reg .pred q; mbarrier.try_wait.parity.shared::cta.b64 q, [%1], %2, 1000; "
@@ -102,7 +102,7 @@ def test_a_look_ahead_does_not_hang() -> None:
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: BAR : "memory");
     wait(&bar, i % 2); y[1] += 1;
   }"""  # fmt: skip
-    assert list(run(body)[:2]) == [0, 600]
+    assert list(launch_mbarriers(body)[:2]) == [0, 600]
 
 
 def test_waits_of_warps_on_each_other() -> None:
@@ -129,54 +129,64 @@ def test_waits_of_warps_on_each_other() -> None:
   }"""  # fmt: skip
     for seed in range(3):
         settings = Settings(threads=1, seed=seed, schedule="random" if seed else "robin")
-        assert np.array_equal(run(body, settings=settings)[:32], 190 * (31 - np.arange(32)))
+        assert np.array_equal(
+            launch_mbarriers(body, settings=settings)[:32], 190 * (31 - np.arange(32))
+        )
 
 
 ARRIVE = r'asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: BAR : "memory");'
 
 
 def test_misuse_is_found() -> None:
-    assert "where no mbarrier is" in found(ARRIVE)
-    assert "where no mbarrier is" in found("wait(&bar, 0);")
-    assert "a store has overwritten it" in found(
-        begun(64) + "if (threadIdx.x == 0) bar = 7; __syncthreads();" + ARRIVE
+    assert "where no mbarrier is" in find_mbarrier_misuse(ARRIVE)
+    assert "where no mbarrier is" in find_mbarrier_misuse("wait(&bar, 0);")
+    assert "a store has overwritten it" in find_mbarrier_misuse(
+        begin_mbarrier(64) + "if (threadIdx.x == 0) bar = 7; __syncthreads();" + ARRIVE
     )
-    assert "invalidates" in found(
+    assert "invalidates" in find_mbarrier_misuse(
         r'if (threadIdx.x == 0) asm volatile("mbarrier.inval.shared.b64 [%0];" :: BAR : "memory");'
     )
-    twice = begun(64) + ARRIVE + begun(64)
-    assert "mbarrier.inval it first" in found(twice)
-    assert "from 1 to 1048575" in found(begun(0))
+    twice = begin_mbarrier(64) + ARRIVE + begin_mbarrier(64)
+    assert "mbarrier.inval it first" in find_mbarrier_misuse(twice)
+    assert "from 1 to 1048575" in find_mbarrier_misuse(begin_mbarrier(0))
     more = (
-        begun(3)
+        begin_mbarrier(3)
         + r"""
   if (threadIdx.x == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0], 4;" :: BAR : "memory");"""
     )
-    assert "arrives 4 times" in found(more) and "waits for 3 of 3 arrivals" in found(more)
+    assert "arrives 4 times" in find_mbarrier_misuse(
+        more
+    ) and "waits for 3 of 3 arrivals" in find_mbarrier_misuse(more)
     completes = more.replace("arrive.", "arrive.noComplete.").replace("_, [%0], 4", "t, [%0], 3")
     completes = completes.replace('"mbarrier', '"{ .reg .b64 t; mbarrier').replace(
         ';" ::', '; }" ::'
     )
-    assert "leave out .noComplete" in found(completes)
+    assert "leave out .noComplete" in find_mbarrier_misuse(completes)
     bytes_ = (
-        begun(1)
+        begin_mbarrier(1)
         + r"""
   if (threadIdx.x == 0) for (int i = 0; i < 3; ++i)
     asm volatile("mbarrier.OP.relaxed.cta.shared::cta.b64 [%0], 700000;" :: BAR : "memory");"""
     )
-    assert "would expect 1400000 bytes" in found(bytes_.replace("OP", "expect_tx"))
-    assert "more than it expects, by 1400000" in found(bytes_.replace("OP", "complete_tx"))
-    assert "no multiple of 8: align it" in found(begun(1).replace("BAR", '"r"(SHARED(&bar) + 4)'))
+    assert "would expect 1400000 bytes" in find_mbarrier_misuse(bytes_.replace("OP", "expect_tx"))
+    assert "more than it expects, by 1400000" in find_mbarrier_misuse(
+        bytes_.replace("OP", "complete_tx")
+    )
+    assert "no multiple of 8: align it" in find_mbarrier_misuse(
+        begin_mbarrier(1).replace("BAR", '"r"(SHARED(&bar) + 4)')
+    )
 
 
 def test_a_wait_that_never_ends_names_its_mbarrier() -> None:
-    text = found(begun(64) + "if (threadIdx.x) " + ARRIVE + " wait(&bar, 0);")
+    text = find_mbarrier_misuse(
+        begin_mbarrier(64) + "if (threadIdx.x) " + ARRIVE + " wait(&bar, 0);"
+    )
     assert "no thread can go on" in text and "initialised at kernel.cu" in text
     assert "lacks 1 of 64 arrivals, for its phase of parity 0" in text
 
 
 def test_what_is_not_in_the_table_is_refused() -> None:
     with pytest.raises(Unsupported, match="multimem"):
-        run(
+        launch_mbarriers(
             'asm volatile("multimem.red.relaxed.sys.global.add.u32 [%0], 1;" :: "l"(y) : "memory");'
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import execute, kernel_of
 from papergpu.errors import Finding
 from papergpu.launch import Settings
 from papergpu.reference import evaluate
+from ptx_launch import execute_ptx, write_kernel
 
 RANDOM = np.random.default_rng(11)
 LANES = np.arange(32)
@@ -28,7 +28,7 @@ PLACED = """
 """
 
 
-def executing(guard: str) -> np.ndarray:
+def mask_lanes(guard: str) -> np.ndarray:
     return np.array([not guard or ODD >> lane & 1 == 1 for lane in range(32)])
 
 
@@ -40,12 +40,19 @@ def test_a_load_fills_its_register(kind: str, wide: int, guard: str) -> None:
     out = np.zeros((32, 2), np.uint64)
     name = REGISTERS[wide]
     kept = "mov.b64 %rd11, {%r1, 0};" if wide == 32 else "mov.b64 %rd11, %rd10;"
-    execute(kernel_of(f"{PLACED} {guard} ld.global.{kind} {name}, [%rd4]; {kept}"
-                      "st.global.v2.u64 [%rd5], {%rd11, %rd11}; ret;", 2), given, out)  # fmt: skip
+    execute_ptx(
+        write_kernel(
+            f"{PLACED} {guard} ld.global.{kind} {name}, [%rd4]; {kept}"
+            "st.global.v2.u64 [%rd5], {%rd11, %rd11}; ret;",
+            2,
+        ),
+        given,
+        out,
+    )
     size = int(kind[1:]) // 8
     numbers = given.reshape(32, 16)[PLACES, :size].copy().view(f"{kind[0].replace('s', 'i')}{size}")
     want = numbers[:, 0].astype(np.int64 if kind[0] == "s" else np.uint64).astype(np.uint64)
-    want = np.where(executing(guard), want, 0x5555555555555555 & ((1 << wide) - 1))
+    want = np.where(mask_lanes(guard), want, 0x5555555555555555 & ((1 << wide) - 1))
     assert (out[:, 0] == want & np.uint64((1 << wide) - 1)).all()
 
 
@@ -60,9 +67,9 @@ def test_a_store_changes_its_bytes_and_no_other(size: int, wide: int, guard: str
     name = REGISTERS[wide]
     narrow = "cvt.u32.u64 %r1, %rd10;" if wide == 32 else ""
     body = f"ld.global.u64 %rd10, [%rd4]; {narrow} {guard} st.global.u{size} [%rd5+8], {name};"
-    execute(kernel_of(f"{PLACED} {body} ret;", 2), given, out)
+    execute_ptx(write_kernel(f"{PLACED} {body} ret;", 2), given, out)
     want = np.full((32, 16), 0x33, np.uint8)
-    chosen = executing(guard)
+    chosen = mask_lanes(guard)
     want[chosen, 8 : 8 + size // 8] = given.view(np.uint8).reshape(32, 16)[PLACES, : size // 8][
         chosen
     ]
@@ -74,13 +81,13 @@ def test_128_bits_are_moved(guard: str) -> None:
     given = RANDOM.integers(0, 1 << 64, (32, 2), np.uint64)
     out = np.zeros((32, 2), np.uint64)
     body = f".reg .b128 %q; mov.b128 %q, {{%rd10, %rd11}}; {guard} ld.global.b128 %q, [%rd4];"
-    execute(kernel_of(f"{PLACED} {body} st.global.b128 [%rd5], %q; ret;", 2), given, out)
+    execute_ptx(write_kernel(f"{PLACED} {body} st.global.b128 [%rd5], %q; ret;", 2), given, out)
     plain = np.array([0x5555555555555555, 0], np.uint64)
-    assert (out == np.where(executing(guard)[:, None], given[PLACES], plain)).all()
+    assert (out == np.where(mask_lanes(guard)[:, None], given[PLACES], plain)).all()
     out[:] = 7
     body = f".reg .b128 %q; ld.global.b128 %q, [%rd4]; {guard} st.global.b128 [%rd5], %q;"
-    execute(kernel_of(f"{PLACED} {body} ret;", 2), given, out)
-    assert (out == np.where(executing(guard)[:, None], given[PLACES], np.uint64(7))).all()
+    execute_ptx(write_kernel(f"{PLACED} {body} ret;", 2), given, out)
+    assert (out == np.where(mask_lanes(guard)[:, None], given[PLACES], np.uint64(7))).all()
 
 
 @pytest.mark.parametrize(("kind", "wide"), WIDE)
@@ -88,11 +95,11 @@ def test_a_parameter_is_read_from_its_byte_on(kind: str, wide: int) -> None:
     given = RANDOM.integers(0, 256, 64, np.uint8)
     given[24:32] = 0x81
     out = np.zeros((32, 2), np.uint64)
-    ptx = kernel_of(f"{PLACED} ld.param.{kind} {REGISTERS[wide]}, [p2+24];"
-                    + ("mov.b64 %rd10, {%r1, 0};" if wide == 32 else "")
-                    + "st.global.v2.u64 [%rd5], {%rd10, %rd11}; ret;", 3)  # fmt: skip
+    ptx = write_kernel(f"{PLACED} ld.param.{kind} {REGISTERS[wide]}, [p2+24];"
+                       + ("mov.b64 %rd10, {%r1, 0};" if wide == 32 else "")
+                       + "st.global.v2.u64 [%rd5], {%rd10, %rd11}; ret;", 3)  # fmt: skip
     ptx = ptx.replace(".param .u64 p2", ".param .align 16 .b8 p2[64]")
-    execute(ptx, np.zeros(512, np.uint8), out, np.void(given.tobytes()))
+    execute_ptx(ptx, np.zeros(512, np.uint8), out, np.void(given.tobytes()))
     number = int.from_bytes(given[24 : 24 + int(kind[1:]) // 8].tobytes(), "little",
                             signed=kind[0] == "s")  # fmt: skip
     assert (out[:, 0] == number % (1 << wide)).all()
@@ -108,15 +115,15 @@ FLOATS = ["add.f32", "add.f64", "add.noftz.f16", "add.noftz.f16x2", "add.noftz.b
           "add.noftz.bf16x2"]  # fmt: skip
 
 
-def size_of(form: str) -> int:
+def read_size(form: str) -> int:
     kind = form.rpartition(".")[2]
     return 32 if kind.endswith("x2") else int(kind.lstrip("bfsu"))
 
 
-def after(form: str, old: int, b: int, c: int) -> int:
+def apply_atomic(form: str, old: int, b: int, c: int) -> int:
     """What an atomic leaves in memory."""
     operation, kind = form.split(".")[0], form.rpartition(".")[2]
-    size = size_of(form)
+    size = read_size(form)
     if kind[0] == "s":
         old, b = (one - (1 << size) if one >> size - 1 else one for one in (old, b))
     if form in FLOATS:
@@ -128,10 +135,10 @@ def after(form: str, old: int, b: int, c: int) -> int:
     return made % (1 << size)
 
 
-def cells_of(form: str) -> np.ndarray:
+def list_cells(form: str) -> np.ndarray:
     """Of each lane what lies in memory, and both operands: each outcome of the operation."""
     operation, kind = form.split(".")[0], form.rpartition(".")[2]
-    size = size_of(form)
+    size = read_size(form)
     top = (1 << size) - 1
     random = np.random.default_rng(size)
     if form in FLOATS:
@@ -156,7 +163,7 @@ def cells_of(form: str) -> np.ndarray:
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("form", WHOLES + FLOATS)
 def test_an_atomic_gives_what_was_there_and_leaves_what_it_makes(form: str, space: str) -> None:
-    size, cells = size_of(form), cells_of(form)
+    size, cells = read_size(form), list_cells(form)
     out = np.zeros((32, 2), np.uint64)
     name = {16: "%h4", 32: "%r4", 64: "%rd4"}[size]
     old, b, c = (f"{name}{number}" for number in (1, 2, 3))
@@ -175,8 +182,8 @@ def test_an_atomic_gives_what_was_there_and_leaves_what_it_makes(form: str, spac
       st.global.{bits} [%rd21], {old}; st.global.b64 [%rd21+8], %rd33;
       ret;"""
     given = cells.copy()
-    execute(kernel_of(body, 2), given, out)
-    want = [(one[0], after(form, *one)) for one in cells.tolist()]
+    execute_ptx(write_kernel(body, 2), given, out)
+    want = [(one[0], apply_atomic(form, *one)) for one in cells.tolist()]
     mask = (1 << size) - 1
     assert [(old, made & mask) for old, made in out.tolist()] == want
     if form.split(".")[0] in ("min", "max", "cas"):
@@ -201,17 +208,17 @@ def test_a_reduction_is_an_atomic_that_gives_nothing(form: str, space: str) -> N
     total, given = np.zeros(1, np.uint32), np.arange(31, -1, -1, np.uint32) + 7
     if form == "add.f32":
         given = (given.astype(np.float32) / 4).view(np.uint32)
-    execute(kernel_of(body, 2), total, given)
+    execute_ptx(write_kernel(body, 2), total, given)
     want = 0
     for one in given.tolist():
-        want = after(form, want, one, 0)
+        want = apply_atomic(form, want, one, 0)
     assert int(total[0]) == want
 
 
 # Orders.
 
 
-def message(store: str, load: str) -> str:
+def pass_message(store: str, load: str) -> str:
     """Block 0 writes a word and then a flag; block 1 waits for the flag and reads the word."""
     return f"""
       mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra WAIT;
@@ -235,8 +242,8 @@ def message(store: str, load: str) -> str:
 )  # fmt: skip
 def test_what_is_ordered_is_no_race(store: str, load: str, seed: int) -> None:
     word, flag = np.zeros(1, np.uint32), np.zeros(2, np.uint32)
-    execute(kernel_of(message(store, load), 2), word, flag, grid=2, block=1,
-            settings=Settings(threads=1, seed=seed))  # fmt: skip
+    execute_ptx(write_kernel(pass_message(store, load), 2), word, flag, grid=2, block=1,
+                settings=Settings(threads=1, seed=seed))  # fmt: skip
     assert flag[1] == 77
 
 
@@ -249,13 +256,13 @@ def test_what_is_ordered_is_no_race(store: str, load: str, seed: int) -> None:
 def test_what_is_not_ordered_is_a_race(store: str, load: str) -> None:
     word, flag = np.zeros(1, np.uint32), np.zeros(2, np.uint32)
     with pytest.raises(Finding, match="which block"):
-        execute(kernel_of(message(store, load), 2), word, flag, grid=2, block=1,
-                settings=Settings(threads=1))  # fmt: skip
+        execute_ptx(write_kernel(pass_message(store, load), 2), word, flag, grid=2, block=1,
+                    settings=Settings(threads=1))  # fmt: skip
 
 
 def test_what_says_how_something_is_done_changes_no_result() -> None:
     given, out = RANDOM.integers(0, 1 << 32, 128, np.uint32), np.zeros(128, np.uint32)
-    execute(kernel_of("""
+    execute_ptx(write_kernel("""
       mov.u32 %r10, %tid.x; mul.wide.u32 %rd2, %r10, 4; add.s64 %rd4, %rd0, %rd2;
       add.s64 %rd5, %rd1, %rd2; setmaxnreg.dec.sync.aligned.u32 40; griddepcontrol.wait;
       prefetch.global.L2 [%rd4]; nanosleep.u32 100; bar.warp.sync -1;

@@ -10,10 +10,19 @@ from collections.abc import Callable
 import matrices
 import numpy as np
 import pytest
-from executing import kernel
-from matrices import Reals, decoded, encoded, numbers, one_instruction, packed, text_of, unpacked
+from matrices import (
+    Reals,
+    decode_sums,
+    draw_matrix,
+    encode_numbers,
+    pack_registers,
+    run_instruction,
+    unpack_registers,
+    write_instruction_ptx,
+)
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
+from ptx_launch import load_kernel
 
 # For each shape and width of a and b: row and column of element i of lane (g, t), g = lane / 4 and
 # t = lane % 4, as the chapter "Matrix fragments for mma" writes them, for a and for b; then the
@@ -57,21 +66,21 @@ SHAPES: dict[tuple[str, int], tuple[Where, int, Where, int]] = {
 }  # fmt: skip
 
 
-def sums_at(g: int, t: int, i: int) -> tuple[int, int]:
+def locate_dense_sum(g: int, t: int, i: int) -> tuple[int, int]:
     """Row and column of sum i, for shapes of 8 and of 16 rows alike."""
     return (g if i < 2 else g + 8), t * 2 + (i & 1)
 
 
-def fragment(matrix: Reals, kind: str, where: Where, count: int) -> np.ndarray:
+def fill_fragment(matrix: Reals, kind: str, where: Where, count: int) -> np.ndarray:
     """The registers in which the lanes of a warp hold a matrix."""
     at = [[where(lane >> 2, lane % 4, i) for i in range(count)] for lane in range(32)]
     elements = np.array([[matrix[place] for place in row] for row in at])
-    return packed(encoded(elements, kind), kind)
+    return pack_registers(encode_numbers(elements, kind), kind)
 
 
-def gathered(registers: np.ndarray, kind: str, where: Where, rows: int) -> Reals:
+def gather_sums(registers: np.ndarray, kind: str, where: Where, rows: int) -> Reals:
     """The matrix of sums that registers hold."""
-    elements = decoded(unpacked(registers, kind), kind)
+    elements = decode_sums(unpack_registers(registers, kind), kind)
     found = np.full((rows, 8), np.nan)
     for lane in range(32):
         for i, value in enumerate(elements[lane]):
@@ -79,7 +88,7 @@ def gathered(registers: np.ndarray, kind: str, where: Where, rows: int) -> Reals
     return found
 
 
-def multiplied(
+def multiply_mma(
     form: str,
     shape: str,
     kinds: tuple[str, str, str, str],
@@ -94,55 +103,61 @@ def multiplied(
     rows = a.shape[0]
     each = "b64" if a_kind == "f64" else "b32"
     given = [
-        (each, fragment(a, a_kind, at_a, count_a)),
-        (each, fragment(b, b_kind, at_b, count_b)),
-        (each, fragment(c, c_kind, sums_at, rows // 4)),
+        (each, fill_fragment(a, a_kind, at_a, count_a)),
+        (each, fill_fragment(b, b_kind, at_b, count_b)),
+        (each, fill_fragment(c, c_kind, locate_dense_sum, rows // 4)),
     ]
     results = rows // 8 if d_kind == "f16" else rows // 4
-    return gathered(one_instruction(form, given, (each, results), settings), d_kind, sums_at, rows)
+    return gather_sums(
+        run_instruction(form, given, (each, results), settings), d_kind, locate_dense_sum, rows
+    )
 
 
-def forms() -> list[tuple[str, str, tuple[str, str, str, str]]]:
+def list_dense_forms() -> list[tuple[str, str, tuple[str, str, str, str]]]:
     found = []
 
-    def add(shapes: str, d: str, a: str, b: str, c: str, tail: str = "", head: str = "") -> None:
+    def add_forms(
+        shapes: str, d: str, a: str, b: str, c: str, tail: str = "", head: str = ""
+    ) -> None:
         for shape in shapes.split():
             form = f"mma.sync.aligned.{shape}.row.col{head}.{d}.{a}.{b}.{c}{tail}"
             found.append((form, shape, (d, a, b, c)))
 
     for d in ("f16", "f32"):
         for c in ("f16", "f32"):
-            add("m16n8k8 m16n8k16", d, "f16", "f16", c)
-    add("m16n8k8 m16n8k16", "f32", "bf16", "bf16", "f32")
-    add("m16n8k4 m16n8k8", "f32", "tf32", "tf32", "f32")
+            add_forms("m16n8k8 m16n8k16", d, "f16", "f16", c)
+    add_forms("m16n8k8 m16n8k16", "f32", "bf16", "bf16", "f32")
+    add_forms("m16n8k4 m16n8k8", "f32", "tf32", "tf32", "f32")
     for a in ("e4m3", "e5m2"):
         for b in ("e4m3", "e5m2"):
-            add("m16n8k16 m16n8k32", "f32", a, b, "f32")
-    add("m16n8k16 m16n8k32", "f16", "e4m3", "e5m2", "f16")
-    add("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "f64", "f64", "f64", "f64")
-    add("m16n8k8", "f64", "f64", "f64", "f64", head=".rn")
+            add_forms("m16n8k16 m16n8k32", "f32", a, b, "f32")
+    add_forms("m16n8k16 m16n8k32", "f16", "e4m3", "e5m2", "f16")
+    add_forms("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "f64", "f64", "f64", "f64")
+    add_forms("m16n8k8", "f64", "f64", "f64", "f64", head=".rn")
     for a, b in (("s8", "s8"), ("s8", "u8"), ("u8", "s8"), ("u8", "u8")):
-        add("m8n8k16 m16n8k16 m16n8k32", "s32", a, b, "s32")
-        add("m8n8k32 m16n8k32 m16n8k64", "s32", a[0] + "4", b[0] + "4", "s32")
+        add_forms("m8n8k16 m16n8k16 m16n8k32", "s32", a, b, "s32")
+        add_forms("m8n8k32 m16n8k32 m16n8k64", "s32", a[0] + "4", b[0] + "4", "s32")
     for how in ("xor", "and"):
-        add("m8n8k128 m16n8k128 m16n8k256", "s32", "b1", "b1", "s32", tail=f".{how}.popc")
+        add_forms("m8n8k128 m16n8k128 m16n8k256", "s32", "b1", "b1", "s32", tail=f".{how}.popc")
     return found
 
 
-@pytest.mark.parametrize(("form", "shape", "kinds"), forms(), ids=[one[0][17:] for one in forms()])
+@pytest.mark.parametrize(
+    ("form", "shape", "kinds"), list_dense_forms(), ids=[one[0][17:] for one in list_dense_forms()]
+)
 def test_every_shape_and_type(form: str, shape: str, kinds: tuple[str, str, str, str]) -> None:
     generator = np.random.default_rng(len(form))
     m, n, k = (int(part) for part in shape[1:].replace("n", "k").split("k"))
     _, a_kind, b_kind, c_kind = kinds
-    a, b = numbers(generator, a_kind, m, k), numbers(generator, b_kind, k, n)
-    c = numbers(generator, "s8" if c_kind == "s32" else c_kind, m, n)
+    a, b = draw_matrix(generator, a_kind, m, k), draw_matrix(generator, b_kind, k, n)
+    c = draw_matrix(generator, "s8" if c_kind == "s32" else c_kind, m, n)
     found = (a[:, :, None] != b[None]).sum(1) if "xor" in form else a @ b
     expected = c + found
     if "f16" in (kinds[0], c_kind):
         expected = expected.astype(np.float16 if kinds[0] == "f16" else np.float64)
     for order in ("forward", "backward"):
         settings = Settings(threads=1, order=order)
-        np.testing.assert_array_equal(multiplied(form, shape, kinds, a, b, c, settings), expected)
+        np.testing.assert_array_equal(multiply_mma(form, shape, kinds, a, b, c, settings), expected)
 
 
 def test_one_hot_products_find_their_place() -> None:
@@ -157,7 +172,7 @@ def test_one_hot_products_find_their_place() -> None:
         a[row, k] = 1
         expected = np.zeros((16, 8))
         expected[row] = b[k]
-        got = multiplied(f"mma.sync.aligned.{form}", shape, kinds, a, b, np.zeros((16, 8)))
+        got = multiply_mma(f"mma.sync.aligned.{form}", shape, kinds, a, b, np.zeros((16, 8)))
         np.testing.assert_array_equal(got, expected)
 
 
@@ -170,7 +185,7 @@ def test_special_numbers_stay_what_they_are(kind: str, tiny: float, large: float
     a, b = np.zeros((16, 16)), np.zeros((16, 8))
     a[:8, 0], b[0] = held, 1
     name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32"
-    got = multiplied(name, "m16n8k16", ("f32", kind, kind, "f32"), a, b, np.zeros((16, 8)))
+    got = multiply_mma(name, "m16n8k16", ("f32", kind, kind, "f32"), a, b, np.zeros((16, 8)))
     np.testing.assert_array_equal(got[:8], np.repeat(held[:, None], 8, 1))
 
 
@@ -188,7 +203,7 @@ def test_of_e4m3_all_values() -> None:
             wide[:, 0], b[0] = a[:, k], 1
             name = "mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e4m3.f32"
             kinds = ("f32", "e4m3", "e4m3", "f32")
-            got.append(multiplied(name, "m16n8k16", kinds, wide, b, np.zeros((16, 8)))[:, 0])
+            got.append(multiply_mma(name, "m16n8k16", kinds, wide, b, np.zeros((16, 8)))[:, 0])
         np.testing.assert_array_equal(np.stack(got, 1), a)
 
 
@@ -196,7 +211,7 @@ def test_tf32_drops_the_low_bits() -> None:
     a, b = np.zeros((16, 8)), np.zeros((8, 8))
     a[:, 0], b[0] = 1 + 2**-10 + 2**-12, 1 + 2**-11
     name = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
-    got = multiplied(name, "m16n8k8", ("f32", "tf32", "tf32", "f32"), a, b, np.zeros((16, 8)))
+    got = multiply_mma(name, "m16n8k8", ("f32", "tf32", "tf32", "f32"), a, b, np.zeros((16, 8)))
     np.testing.assert_array_equal(got, 1 + 2**-10)
 
 
@@ -207,13 +222,13 @@ def test_integers_wrap_or_saturate() -> None:
     exact = -(2**31) - 128 * 127 * 16
     form = "mma.sync.aligned.m8n8k16.row.col{}.s32.s8.s8.s32"
     np.testing.assert_array_equal(
-        multiplied(form.format(""), "m8n8k16", kinds, a, b, c), exact + 2**32
+        multiply_mma(form.format(""), "m8n8k16", kinds, a, b, c), exact + 2**32
     )
     np.testing.assert_array_equal(
-        multiplied(form.format(".satfinite"), "m8n8k16", kinds, a, b, c), -(2.0**31)
+        multiply_mma(form.format(".satfinite"), "m8n8k16", kinds, a, b, c), -(2.0**31)
     )
     np.testing.assert_array_equal(
-        multiplied(form.format(".satfinite"), "m8n8k16", kinds, a, -b, -c - 1), 2.0**31 - 1
+        multiply_mma(form.format(".satfinite"), "m8n8k16", kinds, a, -b, -c - 1), 2.0**31 - 1
     )
 
 
@@ -224,7 +239,7 @@ def test_the_order_of_sums_is_a_setting() -> None:
     found = {}
     for order in ("forward", "backward"):
         settings = Settings(threads=1, order=order)
-        found[order] = multiplied(name, "m16n8k16", kinds, a, b, np.zeros((16, 8)), settings)
+        found[order] = multiply_mma(name, "m16n8k16", kinds, a, b, np.zeros((16, 8)), settings)
     assert (found["forward"] == 2**-20).all() and (found["backward"] == 0).all()
 
 
@@ -235,39 +250,48 @@ def test_the_order_of_sums_is_a_setting() -> None:
 )
 def test_the_four_products_of_volta(la: str, lb: str, d: str, c: str) -> None:
     generator = np.random.default_rng(7)
-    a, b = numbers(generator, "f16", 4, 8, 4), numbers(generator, "f16", 4, 4, 8)
-    sums = numbers(generator, "f16", 4, 8, 8)
+    a, b = draw_matrix(generator, "f16", 4, 8, 4), draw_matrix(generator, "f16", 4, 4, 8)
+    sums = draw_matrix(generator, "f16", 4, 8, 8)
 
-    def spread(whole: Reals, kind: str, count: int, where: Where) -> np.ndarray:
+    def spread_quads(whole: Reals, kind: str, count: int, where: Where) -> np.ndarray:
         elements = np.zeros((32, count))
         for lane in range(32):
             for i in range(count):
                 elements[lane, i] = whole[(lane % 16 // 4, *where(lane, 0, i))]
-        return packed(encoded(elements, kind), kind)
+        return pack_registers(encode_numbers(elements, kind), kind)
 
-    def upper(lane: int) -> int:
+    def upper_rows(lane: int) -> int:
         return 4 if lane >= 16 else 0
 
-    def at_a(lane: int, _: int, i: int) -> tuple[int, int]:
-        return (lane % 4 + upper(lane), i) if la == "row" else (i % 4 + upper(lane), lane % 4)
+    def locate_a(lane: int, _: int, i: int) -> tuple[int, int]:
+        return (
+            (lane % 4 + upper_rows(lane), i)
+            if la == "row"
+            else (i % 4 + upper_rows(lane), lane % 4)
+        )
 
-    def at_b(lane: int, _: int, i: int) -> tuple[int, int]:
-        return (lane % 4, i + upper(lane)) if lb == "row" else (i, lane % 4 + upper(lane))
+    def locate_b(lane: int, _: int, i: int) -> tuple[int, int]:
+        return (lane % 4, i + upper_rows(lane)) if lb == "row" else (i, lane % 4 + upper_rows(lane))
 
-    def at_half(lane: int, _: int, i: int) -> tuple[int, int]:
-        return lane % 4 + upper(lane), i
+    def locate_half(lane: int, _: int, i: int) -> tuple[int, int]:
+        return lane % 4 + upper_rows(lane), i
 
-    def at_float(lane: int, _: int, i: int) -> tuple[int, int]:
-        return (lane & 1) + (i & 2) + upper(lane), (i & 4) + (lane & 2) + (i & 1)
+    def locate_float(lane: int, _: int, i: int) -> tuple[int, int]:
+        return (lane & 1) + (i & 2) + upper_rows(lane), (i & 4) + (lane & 2) + (i & 1)
 
-    given = [("b32", spread(a, "f16", 4, at_a)), ("b32", spread(b, "f16", 4, at_b)),
-             ("b32", spread(sums, c, 8, at_half if c == "f16" else at_float))]  # fmt: skip
+    given = [
+        ("b32", spread_quads(a, "f16", 4, locate_a)),
+        ("b32", spread_quads(b, "f16", 4, locate_b)),
+        ("b32", spread_quads(sums, c, 8, locate_half if c == "f16" else locate_float)),
+    ]
     form = f"mma.sync.aligned.m8n8k4.{la}.{lb}.{d}.f16.f16.{c}"
-    got = one_instruction(form, given, ("b32", 4 if d == "f16" else 8))
+    got = run_instruction(form, given, ("b32", 4 if d == "f16" else 8))
     expected = a @ b + sums
     if d == "f16":
         expected = expected.astype(np.float16)
-    np.testing.assert_array_equal(got, spread(expected, d, 8, at_half if d == "f16" else at_float))
+    np.testing.assert_array_equal(
+        got, spread_quads(expected, d, 8, locate_half if d == "f16" else locate_float)
+    )
 
 
 @pytest.mark.parametrize(
@@ -284,13 +308,13 @@ def test_the_four_products_of_volta(la: str, lb: str, d: str, c: str) -> None:
 def test_what_is_no_form_is_refused(form: str) -> None:
     given = [("b32", np.zeros((2, 32), np.uint64))] * 3
     with pytest.raises(Unsupported):
-        one_instruction(form, given, ("b32", 4))
+        run_instruction(form, given, ("b32", 4))
 
 
 def test_too_few_registers_are_refused() -> None:
     given = [("b32", np.zeros((count, 32), np.uint64)) for count in (4, 3, 4)]
     with pytest.raises(Unsupported, match="b has 3 registers, and takes 2"):
-        one_instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", given, ("b32", 4))
+        run_instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", given, ("b32", 4))
 
 
 # Sparse products.
@@ -311,7 +335,7 @@ SELECTORS = {("m16n8k16", 16): 4, ("m16n8k32", 16): 2, ("m16n8k8", 32): 4, ("m16
              ("m16n8k32", 8): 2, ("m16n8k64", 8): 1}  # fmt: skip
 
 
-def kept_at(generator: np.random.Generator, k: int, tf32: bool, ordered: bool) -> Bits:
+def choose_kept(generator: np.random.Generator, k: int, tf32: bool, ordered: bool) -> Bits:
     """Of 16 rows and the chunks of k, which elements are kept, in the order of the registers."""
     if tf32:
         return generator.integers(0, 2, (16, k // 2, 1))
@@ -319,7 +343,7 @@ def kept_at(generator: np.random.Generator, k: int, tf32: bool, ordered: bool) -
     return np.sort(found, axis=2) if ordered else found
 
 
-def metadata(kept: Bits, shape: str, width: int, selector: int, other: int) -> Bits:
+def pack_metadata(kept: Bits, shape: str, width: int, selector: int, other: int) -> Bits:
     """The register with it, of a warp; bits of lanes that give none are `other`."""
     rows, chunks, each = kept.shape
     nibbles = kept[:, :, 0] | kept[:, :, 1] << 2 if each == 2 else np.where(kept[:, :, 0], 14, 4)
@@ -336,7 +360,7 @@ def metadata(kept: Bits, shape: str, width: int, selector: int, other: int) -> B
     return words[None]
 
 
-def dense(stored: Reals, kept: Bits) -> Reals:
+def expand_sparse(stored: Reals, kept: Bits) -> Reals:
     """Matrix a with its zeros."""
     rows, chunks, each = kept.shape
     out = np.zeros((rows, chunks, 2 * each))
@@ -344,7 +368,7 @@ def dense(stored: Reals, kept: Bits) -> Reals:
     return out.reshape(rows, -1)
 
 
-def fragments(stored: Reals, b: Reals, kinds: tuple[str, ...]) -> tuple[Bits, Bits]:
+def fill_sparse_fragments(stored: Reals, b: Reals, kinds: tuple[str, ...]) -> tuple[Bits, Bits]:
     """The registers of a, 16 rows of what is kept, and of b."""
     per = max(1, 32 // matrices.WIDTHS[kinds[1]])
     elements_a, elements_b = [], []
@@ -355,33 +379,33 @@ def fragments(stored: Reals, b: Reals, kinds: tuple[str, ...]) -> tuple[Bits, Bi
                            for row in range(2) for e in range(per)])  # fmt: skip
         places = [piece + t * per + e for piece in range(0, len(b), 4 * per) for e in range(per)]
         elements_b.append([b[place, g] for place in places])
-    return (packed(encoded(np.array(elements_a), kinds[1]), kinds[1]),
-            packed(encoded(np.array(elements_b), kinds[2]), kinds[2]))  # fmt: skip
+    return (pack_registers(encode_numbers(np.array(elements_a), kinds[1]), kinds[1]),
+            pack_registers(encode_numbers(np.array(elements_b), kinds[2]), kinds[2]))  # fmt: skip
 
 
-def sparse_sums_at(lane: int, i: int) -> tuple[int, int]:
+def locate_sparse_sum(lane: int, i: int) -> tuple[int, int]:
     return (lane >> 2) + 8 * (i >= 2), lane % 4 * 2 + (i & 1)
 
 
-def operands(
+def pack_operands(
     shape: str, kinds: tuple[str, ...], stored: Reals, b: Reals, c: Reals, words: Bits
 ) -> tuple[list[tuple[str, Bits]], tuple[str, int]]:
-    a_words, b_words = fragments(stored, b, kinds)
-    elements = np.array([[c[sparse_sums_at(lane, i)] for i in range(4)] for lane in range(32)])
-    c_words = packed(encoded(elements, kinds[3]), kinds[3])
+    a_words, b_words = fill_sparse_fragments(stored, b, kinds)
+    elements = np.array([[c[locate_sparse_sum(lane, i)] for i in range(4)] for lane in range(32)])
+    c_words = pack_registers(encode_numbers(elements, kinds[3]), kinds[3])
     given = [("b32", one) for one in (a_words, b_words, c_words, words)]
     return given, ("b32", 2 if kinds[0] == "f16" else 4)
 
 
-def gathered_sparse(registers: Bits, kind: str) -> Reals:
-    elements, found = decoded(unpacked(registers, kind), kind), np.full((16, 8), np.nan)
+def gather_sparse_sums(registers: Bits, kind: str) -> Reals:
+    elements, found = decode_sums(unpack_registers(registers, kind), kind), np.full((16, 8), np.nan)
     for lane in range(32):
         for i in range(4):
-            found[sparse_sums_at(lane, i)] = elements[lane, i]
+            found[locate_sparse_sum(lane, i)] = elements[lane, i]
     return found
 
 
-def sparse_forms() -> list[tuple[str, str, tuple[str, ...]]]:
+def list_sparse_forms() -> list[tuple[str, str, tuple[str, ...]]]:
     found = []
     for variant in ("sp", "sp::ordered_metadata"):
         for shapes, *kinds in (
@@ -400,24 +424,27 @@ def sparse_forms() -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize(
-    ("form", "shape", "kinds"), sparse_forms(), ids=[one[0][4:] for one in sparse_forms()]
+    ("form", "shape", "kinds"), list_sparse_forms(), ids=[one[0][4:] for one in list_sparse_forms()]
 )
 def test_every_shape_type_and_selector(form: str, shape: str, kinds: tuple[str, ...]) -> None:
     generator = np.random.default_rng(len(form))
     k, width = int(shape.partition("k")[2]), matrices.WIDTHS[kinds[1]]
     for selector in range(SELECTORS[shape, width]):
-        stored, b = numbers(generator, kinds[1], 16, k // 2), numbers(generator, kinds[2], k, 8)
-        c = numbers(generator, "s8" if kinds[3] == "s32" else kinds[3], 16, 8)
-        kept = kept_at(generator, k, kinds[1] == "tf32", "ordered" in form)
+        stored, b = (
+            draw_matrix(generator, kinds[1], 16, k // 2),
+            draw_matrix(generator, kinds[2], k, 8),
+        )
+        c = draw_matrix(generator, "s8" if kinds[3] == "s32" else kinds[3], 16, 8)
+        kept = choose_kept(generator, k, kinds[1] == "tf32", "ordered" in form)
         # What no lane gives would be refused if it were looked at.
-        words = metadata(kept, shape, width, selector, 0)
-        expected = c + dense(stored, kept) @ b
+        words = pack_metadata(kept, shape, width, selector, 0)
+        expected = c + expand_sparse(stored, kept) @ b
         if kinds[0] == "f16":
             expected = expected.astype(np.float16)
         for order in ("forward", "backward"):
-            got = one_instruction(form, *operands(shape, kinds, stored, b, c, words),
+            got = run_instruction(form, *pack_operands(shape, kinds, stored, b, c, words),
                                   Settings(threads=1, order=order), selector)  # fmt: skip
-            np.testing.assert_array_equal(gathered_sparse(got, kinds[0]), expected)
+            np.testing.assert_array_equal(gather_sparse_sums(got, kinds[0]), expected)
 
 
 BYTES = ("s32", "s8", "s8", "s32")
@@ -430,20 +457,25 @@ def test_what_is_left_out_is_not_multiplied() -> None:
     stored, b = np.ones((16, 8)), np.ones((16, 8))
     b[1::4], b[2::4] = np.inf, np.nan
     kept = np.tile([0, 3], (16, 4, 1))
-    words = metadata(kept, "m16n8k16", 16, 0, 0)
-    got = one_instruction(FORM, *operands("m16n8k16", HALVES, stored, b, np.zeros((16, 8)), words),
-                          selector=0)  # fmt: skip
-    np.testing.assert_array_equal(gathered_sparse(got, "f32"), 8)
+    words = pack_metadata(kept, "m16n8k16", 16, 0, 0)
+    got = run_instruction(
+        FORM, *pack_operands("m16n8k16", HALVES, stored, b, np.zeros((16, 8)), words), selector=0
+    )
+    np.testing.assert_array_equal(gather_sparse_sums(got, "f32"), 8)
 
 
 def test_integers_saturate_where_they_are_told_to() -> None:
     kinds = BYTES
     stored, b, c = np.full((16, 16), 100.0), np.full((32, 8), 100.0), np.full((16, 8), 2.0**31 - 1)
-    words = metadata(kept_at(np.random.default_rng(1), 32, False, True), "m16n8k32", 8, 1, 0)
+    words = pack_metadata(
+        choose_kept(np.random.default_rng(1), 32, False, True), "m16n8k32", 8, 1, 0
+    )
     for word, expected in ((".satfinite", 2.0**31 - 1), ("", 16e4 - 2.0**31 - 1)):
         form = f"mma.sp.sync.aligned.m16n8k32.row.col{word}.s32.s8.s8.s32"
-        got = one_instruction(form, *operands("m16n8k32", kinds, stored, b, c, words), selector=1)
-        np.testing.assert_array_equal(gathered_sparse(got, "s32"), expected)
+        got = run_instruction(
+            form, *pack_operands("m16n8k32", kinds, stored, b, c, words), selector=1
+        )
+        np.testing.assert_array_equal(gather_sparse_sums(got, "s32"), expected)
 
 
 @pytest.mark.parametrize(
@@ -461,9 +493,11 @@ def test_metadata_without_a_meaning_is_found(
     k = int(shape.partition("k")[2])
     words = np.full((1, 32), 0x44444444, np.uint64)
     words[0, 9] = 0x44440000 | word
-    given = operands(shape, kinds, np.ones((16, k // 2)), np.ones((k, 8)), np.ones((16, 8)), words)
+    given = pack_operands(
+        shape, kinds, np.ones((16, k // 2)), np.ones((k, 8)), np.ones((16, 8)), words
+    )
     with pytest.raises(Finding) as raised:
-        one_instruction(form, *given, selector=1)
+        run_instruction(form, *given, selector=1)
     assert said in str(raised.value) and "thread (9, 0, 0)" in str(raised.value)
 
 
@@ -481,8 +515,10 @@ def test_what_does_not_fit_is_refused(
     shape = form.split(".")[4]
     k = int(shape.partition("k")[2])
     words = np.full((1, 32), 0x44444444, np.uint64)
-    given = operands(shape, kinds, np.ones((16, k // 2)), np.ones((k, 8)), np.ones((16, 8)), words)
-    text, _ = text_of(form, *given, selector)
+    given = pack_operands(
+        shape, kinds, np.ones((16, k // 2)), np.ones((k, 8)), np.ones((16, 8)), words
+    )
+    text, _ = write_instruction_ptx(form, *given, selector)
     with pytest.raises(Unsupported) as raised:
-        kernel(text)
+        load_kernel(text)
     assert said in str(raised.value) and form in str(raised.value)

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from apart import python
 from hypothesis import given
 from hypothesis import strategies as st
 from papergpu.__main__ import main
@@ -33,6 +32,7 @@ from papergpu.syntax_tree import (
     Variable,
     Vector,
 )
+from separate_process import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = """\
@@ -83,14 +83,14 @@ $L_end: ret;
 """
 
 
-def kernel() -> Block:
+def parse_kernel() -> Block:
     body = parse(TEXT).functions[1].body
     assert body
     return body
 
 
-def instructions() -> dict[str, Instruction]:
-    return {one.opcode: one for one in kernel().iterate_instructions()}
+def index_instructions() -> dict[str, Instruction]:
+    return {one.opcode: one for one in parse_kernel().iterate_instructions()}
 
 
 def test_the_head_of_a_module() -> None:
@@ -117,24 +117,24 @@ def test_functions_have_their_parameters_and_limits() -> None:
 
 
 def test_a_body_keeps_its_order_and_its_scopes() -> None:
-    kinds = [type(one).__name__ for one in kernel().items]
+    kinds = [type(one).__name__ for one in parse_kernel().items]
     assert kinds == ["Variable"] * 4 + ["Instruction"] * 2 + ["Block"] + ["Instruction"] * 7 + [
         "Targets", "Prototype", "Label", "Instruction", "Label", "Instruction"
     ]  # fmt: skip
-    registers = [one for one in kernel().items if isinstance(one, Variable)]
+    registers = [one for one in parse_kernel().items if isinstance(one, Variable)]
     assert [(one.name, one.range) for one in registers] == [
         ("%p", 3), ("%r", 9), ("extra", None), ("barrier", None)
     ]  # fmt: skip
-    [inner] = [one for one in kernel().items if isinstance(one, Block)]
+    [inner] = [one for one in parse_kernel().items if isinstance(one, Block)]
     assert inner.pragmas == ["nounroll"] and len(list(inner.iterate_instructions())) == 2
-    found = {type(one): one for one in kernel().items}
+    found = {type(one): one for one in parse_kernel().items}
     assert found[Targets].labels == ("$L_one", "$L_end")
     assert found[Prototype].parameters[0].type == "b64"
     assert found[Label].name == "$L_end"
 
 
 def test_operands_are_what_they_are() -> None:
-    said = instructions()
+    said = index_instructions()
     assert said["ld"].operands == (Name("%rd1"), Address(Name("a")))
     assert said["bra"].guard == "%p1" and said["bra"].unless
     pair, first, minus = said["setp"].operands
@@ -155,11 +155,11 @@ def test_operands_are_what_they_are() -> None:
 
 def test_each_instruction_knows_its_line_and_its_source() -> None:
     lines = TEXT.splitlines()
-    for one in kernel().iterate_instructions():
+    for one in parse_kernel().iterate_instructions():
         assert one.opcode in lines[one.line - 1]
-    assert instructions()["ld"].place == Place("kernel.py", 3, 5)
+    assert index_instructions()["ld"].place == Place("kernel.py", 3, 5)
     called = Place("kernel.py", 3, 5)
-    assert instructions()["mma"].place == Place("kernel.py", 7, 2, "$L_name", called)
+    assert index_instructions()["mma"].place == Place("kernel.py", 7, 2, "$L_name", called)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,7 @@ def test_a_fault_is_told_with_its_line(old: str, new: str, line: int, says: str)
     assert (caught.value.line, says in caught.value.what) == (line, True), str(caught.value)
 
 
-def body(text: str) -> list[object]:
-    """What stands in a kernel."""
+def parse_body(text: str) -> list[object]:
     [made] = parse(f".version 8.7\n.target sm_90a\n.entry k() {{ {text} }}").functions
     assert made.body
     return made.body.items
@@ -212,7 +211,7 @@ def body(text: str) -> list[object]:
 )
 def test_spaces_and_comments_say_nothing(spread: str, close: str) -> None:
     """They may stand between any two words."""
-    first, second = ([replace(one, line=0) for one in body(text)] for text in (spread, close))
+    first, second = ([replace(one, line=0) for one in parse_body(text)] for text in (spread, close))
     assert first == second and len(first) == close.count(";") + close.count(":")
 
 
@@ -278,7 +277,7 @@ for sm in (80, 90, 100):
 """
 
 
-def ptx(nvrtc: ModuleType, source: bytes, arch: str) -> bytes:
+def compile_ladder(nvrtc: ModuleType, source: bytes, arch: str) -> bytes:
     """What NVRTC makes of the second rung of a ladder."""
     options = [f"--gpu-architecture=compute_{arch.removeprefix('sm_')}".encode(), b"-lineinfo"]
     _, program = nvrtc.nvrtcCreateProgram(source, b"ladder.cu", 0, None, None)
@@ -291,23 +290,23 @@ def ptx(nvrtc: ModuleType, source: bytes, arch: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what Triton makes of a product, and NVRTC of our ladder, for three targets."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
     pytest.importorskip("triton")
     folder = tmp_path_factory.mktemp("ptx")
     script = folder / "product.py"
     script.write_text(COMPILED)
-    done = python(str(script), str(folder))
+    done = run_python(str(script), str(folder))
     assert done.returncode == 0, done.stderr
     source = (ROOT / "snippets" / "sgemm" / "sgemm.cu").read_bytes()
     for arch in ("sm_80", "sm_90a", "sm_100a"):
-        (folder / f"ladder_{arch}.ptx").write_bytes(ptx(nvrtc, source, arch))
+        (folder / f"ladder_{arch}.ptx").write_bytes(compile_ladder(nvrtc, source, arch))
     return folder
 
 
-def test_what_compilers_write_is_read(written: Path, capsys: pytest.CaptureFixture) -> None:
-    paths = sorted(written.glob("*.ptx"))
+def test_what_compilers_write_is_read(compiled_folder: Path, capsys: pytest.CaptureFixture) -> None:
+    paths = sorted(compiled_folder.glob("*.ptx"))
     assert len(paths) == 6
     for path in paths:
         module = parse(path.read_text())
@@ -330,13 +329,13 @@ def test_files_may_be_named_behind_what_refers_to_them() -> None:
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def print_forms(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(["forms", *arguments]) == 0
     return capsys.readouterr().out
 
 
 def test_the_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
-    legend, *chapters = printed(capsys).split("\n\n")
+    legend, *chapters = print_forms(capsys).split("\n\n")
     assert "opcode, least version of PTX, least target, types, and modifiers" in legend
     titles = [chapter.splitlines()[0] for chapter in chapters]
     assert titles == list(dict.fromkeys(form.chapter for form in FORMS))
@@ -355,7 +354,7 @@ def test_the_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_programs_read_the_same_table(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = json.loads(printed(capsys, "--json"))
+    rows = json.loads(print_forms(capsys, "--json"))
     for row, form in zip(rows, FORMS, strict=True):
         assert tuple(row["opcodes"]) == form.slots[0][1]
         modifiers = [(one["name"], tuple(one["choices"]), one["optional"])
@@ -367,7 +366,7 @@ def test_programs_read_the_same_table(capsys: pytest.CaptureFixture[str]) -> Non
         assert row["operands"] == (None if form.operands == ("-",) else list(form.operands))
 
 
-def file(folder: Path, body: str) -> str:
+def write_ptx_file(folder: Path, body: str) -> str:
     path = folder / "kernel.ptx"
     path.write_text(f"{HEAD}.entry k() {{ .reg .b32 %r<3>; {body} ret; }}\n")
     return str(path)
@@ -376,12 +375,12 @@ def file(folder: Path, body: str) -> str:
 def test_the_forms_of_a_file_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = file(tmp_path, "add.u32 %r0, %r1, %r2; add.u32 %r0, %r0, %r2;")
-    add, ret, total = printed(capsys, path).splitlines()
+    path = write_ptx_file(tmp_path, "add.u32 %r0, %r1, %r2; add.u32 %r0, %r0, %r2;")
+    add, ret, total = print_forms(capsys, path).splitlines()
     assert add.split(None, 2) == ["2", "add.u32", "Integer arithmetic instructions"]
     assert ret.split(None, 2) == ["1", "ret", "Control flow instructions"]
     assert total == f"{path}: 3 instructions in 2 forms, 0 not in the table"
-    assert json.loads(printed(capsys, "--json", path)) == {path: [
+    assert json.loads(print_forms(capsys, "--json", path)) == {path: [
         {"form": "add.u32", "count": 2, "chapter": "Integer arithmetic instructions"},
         {"form": "ret", "count": 1, "chapter": "Control flow instructions"},
     ]}  # fmt: skip
@@ -390,7 +389,7 @@ def test_the_forms_of_a_file_are_counted(
 def test_a_form_that_is_not_executed_is_said_and_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = file(tmp_path, "frob.b32 %r0, %r1;")
+    path = write_ptx_file(tmp_path, "frob.b32 %r0, %r1;")
     assert main(["forms", path]) == 1
     out = capsys.readouterr().out
     assert "frob.b32" in out and "not in the table of forms" in out
@@ -413,7 +412,7 @@ def test_what_is_no_ptx_is_one_line_and_the_next_file_is_read(
     path = tmp_path / "other.ptx"
     if data is not None:
         path.write_bytes(data)
-    right = file(tmp_path, "")
+    right = write_ptx_file(tmp_path, "")
     assert main(["forms", str(path), right]) == 1
     shown = capsys.readouterr()
     assert f"{right}: 1 instructions in 1 forms" in shown.out

@@ -22,22 +22,22 @@ EDGES = [0x0, 0x80000000, 0x1, 0x807FFFFF, 0x800000, 0x3F800000, 0x7F7FFFFF, 0x7
 FLOAT = st.one_of(BITS32, st.sampled_from(EDGES))
 
 
-def f32(bits: int) -> np.float32:
+def as_f32(bits: int) -> np.float32:
     return np.uint32(bits).view(np.float32)
 
 
-def same(shape: str, got: int, expected: int) -> bool:
+def is_same_pattern(shape: str, got: int, expected: int) -> bool:
     """Equal patterns, or both NaN."""
     kind = FORMATS[shape]
     return got == expected or kind.decode(got).kind == kind.decode(expected).kind == "nan"
 
 
-def opcodes() -> set[str]:
+def list_opcodes() -> set[str]:
     return {word for form in FORMS if form.operands != ("-",) for word in form.slots[0][1]}
 
 
 def test_every_form_of_the_table_is_executed() -> None:
-    assert opcodes() == set(HANDLERS)
+    assert list_opcodes() == set(HANDLERS)
 
 
 def test_an_opcode_has_one_handler() -> None:
@@ -70,12 +70,12 @@ def test_what_is_in_no_row_is_refused() -> None:
 )  # fmt: skip
 def test_arithmetic_is_ieee(form: str, operation: np.ufunc) -> None:
     @given(FLOAT, FLOAT)
-    def check(a: int, b: int) -> None:
+    def check_operation(a: int, b: int) -> None:
         with np.errstate(all="ignore"):
-            expected = int(operation(f32(a), f32(b)).view(np.uint32))
-        assert same("f32", evaluate(form, a, b), expected)
+            expected = int(operation(as_f32(a), as_f32(b)).view(np.uint32))
+        assert is_same_pattern("f32", evaluate(form, a, b), expected)
 
-    check()
+    check_operation()
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_each_rounding_is_the_processors(mode: str, number: int) -> None:
 
     @given(FLOAT, FLOAT, FLOAT)
     @example(0x3F800000, 0x3F800000, 0xBF800000)  # cancels: -0 when rounding down
-    def check(a: int, b: int, c: int) -> None:
-        x, y, z = (float(f32(one)) for one in (a, b, c))
+    def check_rounding(a: int, b: int, c: int) -> None:
+        x, y, z = (float(as_f32(one)) for one in (a, b, c))
         LIBM.fesetround(number)
         try:
             fused, rooted = calls["fmaf"](x, y, z), calls["sqrtf"](x)
         finally:
             LIBM.fesetround(0)
         bits = [struct.unpack("<I", struct.pack("<f", one))[0] for one in (fused, rooted)]
-        assert same("f32", evaluate(f"fma.{mode}.f32", a, b, c), bits[0])
-        assert same("f32", evaluate(f"sqrt.{mode}.f32", a), bits[1])
+        assert is_same_pattern("f32", evaluate(f"fma.{mode}.f32", a, b, c), bits[0])
+        assert is_same_pattern("f32", evaluate(f"sqrt.{mode}.f32", a), bits[1])
 
-    check()
+    check_rounding()
 
 
 @pytest.mark.parametrize("shape", ["f16", "bf16"])
@@ -113,16 +113,16 @@ def test_half_precision_is_torchs(shape: str) -> None:
     kind = {"f16": torch.float16, "bf16": torch.bfloat16}[shape]
 
     @given(st.lists(BITS16, min_size=16, max_size=16), st.lists(BITS16, min_size=16, max_size=16))
-    def check(left: list[int], right: list[int]) -> None:
+    def check_halves(left: list[int], right: list[int]) -> None:
         a, b = (
             torch.tensor(x, dtype=torch.int32).to(torch.int16).view(kind) for x in (left, right)
         )
         for form, value in (("add", a + b), ("sub", a - b), ("mul", a * b)):
             expected = value.view(torch.int16).tolist()
             for x, y, bits in zip(left, right, expected, strict=True):
-                assert same(shape, evaluate(f"{form}.rn.{shape}", x, y), bits & 0xFFFF)
+                assert is_same_pattern(shape, evaluate(f"{form}.rn.{shape}", x, y), bits & 0xFFFF)
 
-    check()
+    check_halves()
 
 
 @given(FLOAT, FLOAT)
@@ -137,21 +137,23 @@ def test_ftz_flushes_what_comes_and_what_goes(a: int, b: int) -> None:
 
 @given(FLOAT, FLOAT)
 def test_sat_is_between_nought_and_one(a: int, b: int) -> None:
-    value = float(f32(evaluate("add.sat.f32", a, b)))
-    plain = float(f32(evaluate("add.f32", a, b)))
+    value = float(as_f32(evaluate("add.sat.f32", a, b)))
+    plain = float(as_f32(evaluate("add.f32", a, b)))
     assert value == (0.0 if math.isnan(plain) else min(max(plain, 0.0), 1.0))
 
 
 @given(FLOAT, FLOAT)
 def test_extremes_and_nan(a: int, b: int) -> None:
-    x, y = float(f32(a)), float(f32(b))
+    x, y = float(as_f32(a)), float(as_f32(b))
     top, nan = evaluate("max.f32", a, b), evaluate("max.NaN.f32", a, b)
     if math.isnan(x) or math.isnan(y):
-        assert same("f32", nan, 0x7FFFFFFF)
-        assert same("f32", top, 0x7FFFFFFF if math.isnan(x) and math.isnan(y) else
-                    b if math.isnan(x) else a)  # fmt: skip
+        assert is_same_pattern("f32", nan, 0x7FFFFFFF)
+        assert is_same_pattern("f32", top, 0x7FFFFFFF if math.isnan(x) and math.isnan(y) else
+                               b if math.isnan(x) else a)  # fmt: skip
     else:
-        assert float(f32(top)) == max(x, y) and float(f32(evaluate("min.f32", a, b))) == min(x, y)
+        assert float(as_f32(top)) == max(x, y) and float(as_f32(evaluate("min.f32", a, b))) == min(
+            x, y
+        )
 
 
 def test_minus_zero_is_the_smaller_one() -> None:
@@ -161,7 +163,7 @@ def test_minus_zero_is_the_smaller_one() -> None:
 
 @given(FLOAT, FLOAT)
 def test_comparisons_and_their_unordered_twins(a: int, b: int) -> None:
-    x, y = f32(a), f32(b)
+    x, y = as_f32(a), as_f32(b)
     either = bool(np.isnan(x) or np.isnan(y))
     for name, result in {"eq": x == y, "ne": not either and x != y, "lt": x < y, "le": x <= y,
                          "gt": x > y, "ge": x >= y}.items():  # fmt: skip
@@ -200,18 +202,18 @@ def test_a_float_becomes_half(a: int) -> None:
     import torch
 
     with np.errstate(all="ignore"):
-        expected = int(np.float16(f32(a)).view(np.uint16))
-    assert same("f16", evaluate("cvt.rn.f16.f32", a), expected)
+        expected = int(np.float16(as_f32(a)).view(np.uint16))
+    assert is_same_pattern("f16", evaluate("cvt.rn.f16.f32", a), expected)
     brain = torch.tensor([a if a < 2**31 else a - 2**32], dtype=torch.int32).view(torch.float32)
     expected = brain.bfloat16().view(torch.int16).item() & 0xFFFF
-    assert same("bf16", evaluate("cvt.rn.bf16.f32", a), expected)
+    assert is_same_pattern("bf16", evaluate("cvt.rn.bf16.f32", a), expected)
 
 
 @given(FLOAT, FLOAT)
 def test_eight_bits_saturate_and_the_first_stands_above(a: int, b: int) -> None:
     both = evaluate("cvt.rn.satfinite.e4m3x2.f32", a, b)
     for bits, given_ in ((both >> 8, a), (both & 255, b)):
-        value, found = float(f32(given_)), FORMATS["e4m3"].decode(bits)
+        value, found = float(as_f32(given_)), FORMATS["e4m3"].decode(bits)
         if math.isnan(value):
             assert found.kind == "nan"
         else:

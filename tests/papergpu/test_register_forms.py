@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import execute, kernel_of
 from papergpu.launch import Settings
 from papergpu.program import SPECIALS
+from ptx_launch import execute_ptx, write_kernel
 
 RANDOM = np.random.default_rng(5)
 LANES = np.arange(32, dtype=np.uint64)
@@ -17,11 +17,11 @@ PLACED = """
 """
 
 
-def made(body: str, module: str = "", **more: object) -> tuple[np.ndarray, np.ndarray]:
+def run_lanes(body: str, module: str = "", **more: object) -> tuple[np.ndarray, np.ndarray]:
     """16 random bytes of each lane, and the 16 that `body` stores behind %rd5."""
     given = RANDOM.integers(0, 256, (32, 16), np.uint8)
     out = np.full((32, 16), 0x77, np.uint8)
-    execute(kernel_of(f"{PLACED}{body} ret;", 2, module), given, out, **more)
+    execute_ptx(write_kernel(f"{PLACED}{body} ret;", 2, module), given, out, **more)
     return given, out
 
 
@@ -36,7 +36,7 @@ def test_a_register_is_opened(count: int, size: int) -> None:
     parts = [f"{CLASS[size]}{50 + k}" for k in range(count)]
     stores = "".join(f"st.global.b{size} [%rd5+{k * size // 8}], {one};"
                      for k, one in enumerate(reversed(parts)))  # fmt: skip
-    given, out = made(f"""{MORE}
+    given, out = run_lanes(f"""{MORE}
       ld.global.b{count * size} {whole}, [%rd4];
       mov.b{count * size} {{{", ".join(parts)}}}, {whole}; {stores}""")
     bytes_ = count * size // 8
@@ -50,7 +50,7 @@ def test_a_register_is_packed(count: int, size: int) -> None:
     parts = [f"{CLASS[size]}{50 + k}" for k in range(count)]
     loads = "".join(f"ld.global.b{size} {one}, [%rd4+{k * size // 8}];"
                     for k, one in enumerate(reversed(parts)))  # fmt: skip
-    given, out = made(f"""{MORE} {loads}
+    given, out = run_lanes(f"""{MORE} {loads}
       mov.b{count * size} {whole}, {{{", ".join(parts)}}};
       st.global.b{count * size} [%rd5], {whole};""")
     bytes_ = count * size // 8
@@ -61,13 +61,13 @@ def test_a_register_is_packed(count: int, size: int) -> None:
 @pytest.mark.parametrize("size", [16, 32, 64, 128])
 def test_a_register_is_moved(size: int) -> None:
     a, b = f"{CLASS[size]}40", f"{CLASS[size]}41"
-    given, out = made(f"""{MORE} ld.global.b{size} {a}, [%rd4]; mov.b{size} {b}, {a};
+    given, out = run_lanes(f"""{MORE} ld.global.b{size} {a}, [%rd4]; mov.b{size} {b}, {a};
       xor.b32 %r10, %r10, 1; setp.lt.u32 %p1, %r10, 40; @%p1 st.global.b{size} [%rd5], {b};""")
     assert (out[:, : size // 8] == given[:, : size // 8]).all()
 
 
 def test_predicates_are_moved() -> None:
-    given, out = made("""
+    given, out = run_lanes("""
       ld.global.u8 %r1, [%rd4]; and.b32 %r1, %r1, 1; setp.ne.u32 %p1, %r1, 0;
       mov.pred %p2, %p1; selp.b64 %rd6, 1, 0, %p2; st.global.b64 [%rd5], %rd6;""")
     assert (out[:, 0] == given[:, 0] & 1).all() and (given[:, 0] & 1).any()
@@ -75,7 +75,7 @@ def test_predicates_are_moved() -> None:
 
 def test_a_special_register_is_widened_and_an_address_narrowed() -> None:
     """Of 64 bits as lanes have them: 1 << 40 above an address in shared memory is nothing."""
-    _, out = made("""
+    _, out = run_lanes("""
       .shared .align 4 .b8 tile[256];
       mov.u64 %rd6, %laneid; st.global.b64 [%rd5], %rd6;
       mov.u64 %rd7, tile; mad.lo.u64 %rd7, %rd6, 8, %rd7;
@@ -98,7 +98,7 @@ SPACES = {
 
 @pytest.mark.parametrize("space", ["shared", "local"])
 def test_an_address_becomes_generic_and_comes_back(space: str) -> None:
-    given, out = made(f"""{SPACES[space]}
+    given, out = run_lanes(f"""{SPACES[space]}
       ld.global.u32 %r1, [%rd4];
       mov.u64 %rd6, it; mad.lo.u32 %r2, %r10, 8, 0; cvt.u64.u32 %rd7, %r2;
       add.s64 %rd6, %rd6, %rd7;
@@ -124,10 +124,10 @@ def test_addresses_of_constants_and_parameters_become_generic_and_come_back() ->
       sub.u64 %rd14, %rd12, %rd10; cvt.u32.u64 %r7, %rd14; add.u32 %r5, %r5, %r7;
       st.global.v4.u32 [%rd5], {{%r2, %r3, %r4, %r5}}; ret;"""
     values = ", ".join(str(one * 11) for one in range(8))
-    ptx = kernel_of(body, 3, f".const .align 8 .u32 table[8] = {{{values}}};")
+    ptx = write_kernel(body, 3, f".const .align 8 .u32 table[8] = {{{values}}};")
     ptx = ptx.replace(".param .u64 p2", ".param .align 16 .b8 p2[64]")
     given = np.arange(16, dtype=np.uint32) + 100
-    execute(ptx, np.zeros(1, np.uint32), out, np.void(given.tobytes()))
+    execute_ptx(ptx, np.zeros(1, np.uint32), out, np.void(given.tobytes()))
     at = np.arange(32) % 8
     assert (out == np.stack([at * 11, at * 11, at + 100, at + 100], axis=1)).all()
 
@@ -141,7 +141,7 @@ def test_a_variable_of_the_module_is_where_its_address_says() -> None:
       cvta.global.u64 %rd7, %rd4; add.s64 %rd8, %rd7, %rd2; ld.u64 %rd9, [%rd8];
       add.s64 %rd10, %rd0, %rd3; st.global.v2.u64 [%rd10], {%rd6, %rd9}; ret;"""
     module = f".global .align 8 .u32 before; .global .align 8 .u64 numbers[32] = {{{values}}};"
-    execute(kernel_of(body, 1, module), out)
+    execute_ptx(write_kernel(body, 1, module), out)
     assert (out == LANES[:, None] * np.uint64(7)).all()
 
 
@@ -169,8 +169,8 @@ def test_an_address_is_known_to_be_of_its_space_and_of_no_other(given: str) -> N
         asks += f"""
           setp.{old}.u32 {p}, %r10, %r10; isspacep.{one} {p}, %rd7;
           selp.u32 %r2, {1 << number}, 0, {p}; or.b32 %r1, %r1, %r2;"""
-    _, out = made(f"{SPACES.get(given, '')} {ADDRESSES[given]} mov.u32 %r1, 0; {asks}"
-                  "st.global.u32 [%rd5], %r1;", VARIABLES)  # fmt: skip
+    _, out = run_lanes(f"{SPACES.get(given, '')} {ADDRESSES[given]} mov.u32 %r1, 0; {asks}"
+                       "st.global.u32 [%rd5], %r1;", VARIABLES)  # fmt: skip
     assert (out[:, 0] == sum(1 << ASKED.index(one) for one in true)).all()
 
 
@@ -196,8 +196,8 @@ def test_an_address_in_another_block_of_a_cluster(cluster: int) -> None:
     out = np.zeros((8, 32, 4), np.uint32)
     for seed in (0, 3):
         out[:] = 7
-        execute(kernel_of(body), out, grid=8, cluster=(cluster, 1, 1),
-                settings=Settings(threads=1, seed=seed))  # fmt: skip
+        execute_ptx(write_kernel(body), out, grid=8, cluster=(cluster, 1, 1),
+                    settings=Settings(threads=1, seed=seed))  # fmt: skip
         rank = ((np.arange(8) % cluster + 1) % cluster)[:, None]
         value = rank * 1000 + np.arange(32)
         want = np.stack(np.broadcast_arrays(value, rank, value, rank), axis=2)
@@ -217,13 +217,13 @@ def test_a_cooperative_grid_has_a_place_where_it_meets(wide: bool) -> None:
       mov.u32 %r10, %tid.x; mov.u32 %r11, %ctaid.x; mad.lo.u32 %r11, %r11, 32, %r10;
       atom.global.add.u32 %r3, [%rd2], 1;
       mul.wide.u32 %rd5, %r11, 4; add.s64 %rd6, %rd0, %rd5; st.global.u32 [%rd6], %r3; ret;"""
-    execute(kernel_of(body), out, grid=2, cooperative=True)
+    execute_ptx(write_kernel(body), out, grid=2, cooperative=True)
     assert sorted(out.tolist()) == list(range(64))
     with pytest.raises(Exception, match="null pointer"):
-        execute(kernel_of(body), out, grid=2)
+        execute_ptx(write_kernel(body), out, grid=2)
 
 
-def specials() -> dict[str, np.ndarray]:
+def list_specials() -> dict[str, np.ndarray]:
     """Every special register as each thread has it: (block z, y, x, thread z, y, x)."""
     grid, cluster, block = (4, 4, 4), (2, 2, 2), (8, 3, 2)  # of x, y, z
     shape = (*grid[::-1], *block[::-1])
@@ -252,7 +252,7 @@ def specials() -> dict[str, np.ndarray]:
 
 
 def test_every_special_register() -> None:
-    wanted = specials()
+    wanted = list_specials()
     assert {*wanted, "%smid", "%nsmid"} == set(SPECIALS)
     names = [*wanted, "%smid", "%nsmid"]
     read = dict.fromkeys(names, "mov.u32 %r5, NAME;")
@@ -271,8 +271,8 @@ def test_every_special_register() -> None:
       .shared .align 16 .b8 tile[16];
       mov.u32 %r1, 0; {linear}
       mul.wide.u32 %rd2, %r1, {4 * len(names)}; add.s64 %rd3, %rd0, %rd2; {stores} ret;"""
-    execute(kernel_of(body), out, grid=shape[2::-1], block=shape[:2:-1], cluster=(2, 2, 2),
-            dynamic=80, settings=Settings(checks=False, threads=1))  # fmt: skip
+    execute_ptx(write_kernel(body), out, grid=shape[2::-1], block=shape[:2:-1], cluster=(2, 2, 2),
+                dynamic=80, settings=Settings(checks=False, threads=1))  # fmt: skip
     for number, (name, want) in enumerate(wanted.items()):
         right = np.array_equal(out[..., number], want)  # to show where not, pytest takes a minute
         assert right, name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import execute, kernel_of
 from papergpu import records
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
+from ptx_launch import execute_ptx, write_kernel
 
 SCHEDULES = [
     Settings(schedule=name, seed=seed, threads=1)
@@ -22,21 +22,21 @@ STORE = """
 """
 
 
-def store(body: str) -> str:
+def write_storing_kernel(body: str) -> str:
     """A kernel that stores %r0 of each thread at its number in the grid."""
     first = "mov.u32 %r61, %ctaid.x; mov.u32 %r60, %ntid.x; mul.lo.s32 %r62, %r61, %r60;"
-    return kernel_of(f"{body}\n{first}{STORE} ret;")
+    return write_kernel(f"{body}\n{first}{STORE} ret;")
 
 
-def run(body: str, threads: int = 32, blocks: int = 1, **more: object) -> np.ndarray:
+def run_body(body: str, threads: int = 32, blocks: int = 1, **more: object) -> np.ndarray:
     out = np.zeros(threads * blocks, np.uint32)
-    execute(store(body), out, grid=blocks, block=threads, **more)
+    execute_ptx(write_storing_kernel(body), out, grid=blocks, block=threads, **more)
     return out
 
 
 def test_lanes_that_part_meet_again() -> None:
     """Each side of a branch is executed by its lanes alone, and what follows by all at once."""
-    got = run("""
+    got = run_body("""
       mov.u32 %r1, %tid.x;
       setp.lt.u32 %p1, %r1, 10;
       @%p1 bra LOW;
@@ -54,7 +54,7 @@ def test_lanes_that_part_meet_again() -> None:
 
 
 def test_a_loop_of_as_many_turns_as_the_lane_says() -> None:
-    got = run("""
+    got = run_body("""
       mov.u32 %r1, %tid.x;
       mov.u32 %r0, 0;
     TURN:
@@ -70,7 +70,7 @@ def test_a_loop_of_as_many_turns_as_the_lane_says() -> None:
 
 
 def test_labels_and_registers_have_the_scope_of_their_braces() -> None:
-    got = run("""
+    got = run_body("""
       mov.u32 %r0, 1;
       {
         .reg .b32 %r0;
@@ -93,7 +93,7 @@ def test_labels_and_registers_have_the_scope_of_their_braces() -> None:
 
 
 def test_a_table_of_branches() -> None:
-    got = run("""
+    got = run_body("""
       mov.u32 %r1, %tid.x;
       and.b32 %r2, %r1, 3;
       T: .branchtargets A, B, C, D;
@@ -143,19 +143,19 @@ def test_calls_are_executed_in_place() -> None:
       call (%r2), early, (%r1);
       add.u32 %r0, %r0, %r2;
     """
-    ptx = store(body).replace(".visible .entry", CALLS + ".visible .entry")
+    ptx = write_storing_kernel(body).replace(".visible .entry", CALLS + ".visible .entry")
     out = np.zeros(32, np.uint32)
-    execute(ptx, out)
+    execute_ptx(ptx, out)
     lanes = np.arange(32)
     assert (out == lanes * 2 + np.where(lanes < 16, 5, 6)).all()
 
 
 def test_what_calls_itself_is_refused() -> None:
-    ptx = store("call again, ();").replace(
+    ptx = write_storing_kernel("call again, ();").replace(
         ".visible .entry", ".func again() { call again, (); ret; }\n.visible .entry"
     )
     with pytest.raises(Unsupported, match="again calls itself"):
-        execute(ptx, np.zeros(32, np.uint32))
+        execute_ptx(ptx, np.zeros(32, np.uint32))
 
 
 REVERSE = """
@@ -176,8 +176,8 @@ REVERSE = """
 @pytest.mark.parametrize("threads", [32, 64, 100, 1024])
 def test_a_barrier_holds_under_every_schedule(settings: Settings, threads: int) -> None:
     out = np.zeros(threads * 5, np.uint32)
-    ptx = store(".shared .align 4 .b8 tile[4096];" + REVERSE)
-    execute(ptx, out, grid=5, block=threads, settings=settings)
+    ptx = write_storing_kernel(".shared .align 4 .b8 tile[4096];" + REVERSE)
+    execute_ptx(ptx, out, grid=5, block=threads, settings=settings)
     assert (out.reshape(5, threads) == np.arange(threads)[::-1]).all()
 
 
@@ -199,12 +199,12 @@ def test_named_barriers_let_some_arrive_and_go_on() -> None:
     END:
     """
     for settings in SCHEDULES:
-        got = run(body, 64, settings=settings)
+        got = run_body(body, 64, settings=settings)
         assert (got[:32] == 7).all() and (got[32:] == np.arange(32)).all()
 
 
 def test_barriers_that_reduce() -> None:
-    got = run("""
+    got = run_body("""
       mov.u32 %r1, %tid.x;
       setp.lt.u32 %p1, %r1, 40;
       bar.red.popc.u32 %r2, 0, %p1;
@@ -233,12 +233,12 @@ def test_special_registers() -> None:
       add.u32 %r13, %r13, %r9;
       st.global.u32 [%rd2], %r13; ret;
     """
-    execute(kernel_of(body), out, grid=(2, 3), block=(10, 8))
+    execute_ptx(write_kernel(body), out, grid=(2, 3), block=(10, 8))
     assert (out.ravel() == np.arange(480) + 3).all()
 
 
 def test_local_memory_is_each_threads_own() -> None:
-    got = run("""
+    got = run_body("""
       .local .align 8 .b8 own[64];
       .reg .b64 %at;
       mov.u32 %r1, %tid.x;
@@ -272,9 +272,9 @@ def test_a_modules_variables() -> None:
       mul.lo.u32 %r4, %r1, 100;
       mad.lo.u32 %r0, %r2, 10, %r4;
     """
-    ptx = store(body).replace(".visible .entry", GLOBALS + ".visible .entry")
+    ptx = write_storing_kernel(body).replace(".visible .entry", GLOBALS + ".visible .entry")
     out = np.zeros(32, np.uint32)
-    execute(ptx, out)
+    execute_ptx(ptx, out)
     assert (out == 860).all()
 
 
@@ -290,7 +290,7 @@ def test_a_modules_variables() -> None:
      ("redux.sync.max.u32 %r0, %r1, -1", lambda n: n * 0 + 31)],
 )  # fmt: skip
 def test_lanes_exchange(instruction: str, expected: object) -> None:
-    got = run(f"""
+    got = run_body(f"""
       mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 3; setp.lt.u32 %p1, %r1, 8;
       {instruction};
     """)
@@ -300,7 +300,7 @@ def test_lanes_exchange(instruction: str, expected: object) -> None:
 
 def test_lanes_wait_for_those_that_their_mask_names() -> None:
     """The lower half comes late, through a loop; the shuffle is of all 32 nonetheless."""
-    got = run("""
+    got = run_body("""
       mov.u32 %r1, %tid.x; mov.u32 %r3, 50;
       setp.ge.u32 %p1, %r1, 16;
       @%p1 bra MEET;
@@ -316,7 +316,7 @@ def test_lanes_wait_for_those_that_their_mask_names() -> None:
 
 def test_lanes_that_have_ended_are_not_waited_for() -> None:
     """The upper half waits at the barrier; the lower one, laid out behind it, ends instead."""
-    got = run("""
+    got = run_body("""
       mov.u32 %r1, %tid.x; mov.u32 %r0, 3;
       setp.lt.u32 %p1, %r1, 16;
       @%p1 bra LEAVE;
@@ -333,7 +333,7 @@ def test_one_lane_may_wait_for_another() -> None:
     """A lock between lanes of one warp: the holder goes on although another spins before it."""
     lock = np.zeros(1, np.uint32)
     count = np.zeros(1, np.uint32)
-    execute(kernel_of("""
+    execute_ptx(write_kernel("""
     SPIN:
       atom.global.cas.b32 %r1, [%rd0], 0, 1;
       setp.ne.u32 %p1, %r1, 0;
@@ -351,7 +351,7 @@ def test_one_lane_may_wait_for_another() -> None:
 def test_blocks_may_wait_for_blocks_that_have_not_begun() -> None:
     """Block 0 spins until the last has passed: the engine begins others while it does."""
     flag = np.zeros(1, np.uint32)
-    execute(kernel_of("""
+    execute_ptx(write_kernel("""
       mov.u32 %r1, %ctaid.x;
       setp.ne.u32 %p1, %r1, 0;
       @%p1 bra SET;
@@ -370,14 +370,16 @@ def test_blocks_may_wait_for_blocks_that_have_not_begun() -> None:
 # What goes wrong is said in one line.
 
 
-def finding(ptx: str, *arrays: np.ndarray, **more: object) -> str:
+def catch_fault(ptx: str, *arrays: np.ndarray, **more: object) -> str:
     with pytest.raises(Finding) as caught:
-        execute(ptx, *arrays, **more)
+        execute_ptx(ptx, *arrays, **more)
     return str(caught.value)
 
 
 def test_a_read_out_of_bounds_names_the_line_the_block_and_the_thread() -> None:
-    said = finding(store("ld.global.u32 %r0, [%rd0+400];"), np.zeros(100, np.uint32))
+    said = catch_fault(
+        write_storing_kernel("ld.global.u32 %r0, [%rd0+400];"), np.zeros(100, np.uint32)
+    )
     assert "k at PTX line" in said and "block (0, 0, 0), thread (0, 0, 0)" in said
     assert "reads 4 bytes at byte 400 of p0, which has 400: mask it" in said
 
@@ -394,11 +396,11 @@ def test_a_read_out_of_bounds_names_the_line_the_block_and_the_thread() -> None:
      ("bar.sync 1, 64;", "it never opens")],
 )  # fmt: skip
 def test_what_no_thread_may_do(body: str, expected: str) -> None:
-    assert expected in finding(store(body), np.zeros(32, np.uint32))
+    assert expected in catch_fault(write_storing_kernel(body), np.zeros(32, np.uint32))
 
 
 def test_a_barrier_that_some_have_left() -> None:
-    said = finding(store("""
+    said = catch_fault(write_storing_kernel("""
       mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 40; @%p1 exit;
       bar.sync 0;
     """), np.zeros(64, np.uint32), block=64)  # fmt: skip
@@ -406,7 +408,7 @@ def test_a_barrier_that_some_have_left() -> None:
 
 
 def test_a_barrier_in_two_branches() -> None:
-    said = finding(store("""
+    said = catch_fault(write_storing_kernel("""
       mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 32; @%p1 bra B;
       bar.sync 0; bra C;
     B:
@@ -417,7 +419,7 @@ def test_a_barrier_in_two_branches() -> None:
 
 
 def test_a_shuffle_whose_mask_names_a_lane_elsewhere() -> None:
-    said = finding(store("""
+    said = catch_fault(write_storing_kernel("""
       mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 16; @%p1 bra B;
       shfl.sync.bfly.b32 %r0, %r1, 1, 31, -1;
     B:
@@ -427,20 +429,22 @@ def test_a_shuffle_whose_mask_names_a_lane_elsewhere() -> None:
 
 
 def test_a_mask_without_the_lane_itself() -> None:
-    said = finding(store("mov.u32 %r1, 0xff; shfl.sync.bfly.b32 %r0, %r1, 1, 31, %r1;"),
-                   np.zeros(32, np.uint32))  # fmt: skip
+    said = catch_fault(
+        write_storing_kernel("mov.u32 %r1, 0xff; shfl.sync.bfly.b32 %r0, %r1, 1, 31, %r1;"),
+        np.zeros(32, np.uint32),
+    )
     assert "does not name lane 8, which executes this" in said
 
 
 def test_a_kernel_that_never_ends() -> None:
-    said = finding(store("L: bra L;"), np.zeros(32, np.uint32),
-                   settings=Settings(limit=10_000, threads=1))  # fmt: skip
+    said = catch_fault(write_storing_kernel("L: bra L;"), np.zeros(32, np.uint32),
+                       settings=Settings(limit=10_000, threads=1))  # fmt: skip
     assert "has executed 10001 instructions and has not ended" in said
 
 
 def test_a_form_that_is_not_executed_is_refused_with_its_line() -> None:
     with pytest.raises(Unsupported, match=r"frob\.b32 at PTX line \d+: frob\.b32 is in no row"):
-        execute(store("frob.b32 %r0, %r1;"), np.zeros(32, np.uint32))
+        execute_ptx(write_storing_kernel("frob.b32 %r0, %r1;"), np.zeros(32, np.uint32))
 
 
 @pytest.mark.parametrize(
@@ -450,7 +454,9 @@ def test_a_form_that_is_not_executed_is_refused_with_its_line() -> None:
 )  # fmt: skip
 def test_launches_that_no_gpu_begins(grid: object, block: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        execute(store("mov.u32 %r0, 1;"), np.zeros(32, np.uint32), grid=grid, block=block)
+        execute_ptx(
+            write_storing_kernel("mov.u32 %r0, 1;"), np.zeros(32, np.uint32), grid=grid, block=block
+        )
 
 
 def test_the_engine_lays_its_records_out_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,4 +469,4 @@ def test_the_engine_lays_its_records_out_as_python_does(monkeypatch: pytest.Monk
 
 def test_an_option_that_no_launch_has_is_refused() -> None:
     with pytest.raises(TypeError, match="a launch has no option dynamics: it has dynamic, cluster"):
-        run("mov.u32 %r0, 1;", dynamics=1)
+        run_body("mov.u32 %r0, 1;", dynamics=1)

@@ -13,15 +13,15 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 import pytest
-from executing import kernel_of
 from papergpu.build import get_handler, list_handlers, list_source_handlers
 from papergpu.decode import decode
 from papergpu.forms import find_form
 from papergpu.launch import Kernel
 from papergpu.parse import parse
 from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, PLAIN, RETRY, SPECIALS, SYNC, TABLE
-from spoilt import Case, cases
-from threads import SOURCES
+from ptx_launch import write_kernel
+from spoilt_handlers import Case, collect_cases
+from thread_forms import SOURCES
 
 from tests.papergpu import test_fuse
 from tests.papergpu.test_threads import FUSED, MOVES
@@ -98,16 +98,16 @@ QUIET = {
 CALM = "memory_forms::test_what_says_how"  # whose kernels have those
 
 
-def named(patterns: str) -> set[str]:
+def match_handlers(patterns: str) -> set[str]:
     """The handlers of a row."""
     return {
         one for one in list_handlers() for pattern in patterns.split() if fnmatchcase(one, pattern)
     }
 
 
-def those_of(modules: str) -> list[Case]:
+def collect_row_cases(modules: str) -> list[Case]:
     """The cases of a row's modules, the quickest first."""
-    found = [case for one in modules.split() for case in cases(f"test_{one}")]
+    found = [case for one in modules.split() for case in collect_cases(f"test_{one}")]
     return sorted(found, key=lambda one: one.seconds)
 
 
@@ -115,21 +115,21 @@ def those_of(modules: str) -> list[Case]:
 @pytest.mark.parametrize(("patterns", "ways", "modules"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_spoilt_handler_is_seen(patterns: str, ways: str, modules: str) -> None:
     missed = []
-    for name in sorted(named(patterns)):
-        using = [case for case in those_of(modules) if name in case.handlers]
+    for name in sorted(match_handlers(patterns)):
+        using = [case for case in collect_row_cases(modules) if name in case.handlers]
         assert using, f"no test of {modules} has {name} in its kernels: add one"
         for way in ways.split():
             word = "" if way == "result" else way
-            if not any(case.sees_spoilt(name, word) for case in using):
+            if not any(case.detects_spoilt(name, word) for case in using):
                 missed.append(f"{name}: {way}")
     assert not missed, f"nobody sees that they are wrong: {missed}"
 
 
 @pytest.mark.parametrize("name", UNSEEN)
 def test_what_is_said_to_change_nothing_does_not(name: str) -> None:
-    using = [case for case in those_of(CALM) if name in case.handlers]
+    using = [case for case in collect_row_cases(CALM) if name in case.handlers]
     assert using
-    assert not any(case.sees_spoilt(name, way) for case in using for way in ("nothing", "lane"))
+    assert not any(case.detects_spoilt(name, way) for case in using for way in ("nothing", "lane"))
 
 
 @pytest.mark.parametrize("row", QUIET)
@@ -137,7 +137,7 @@ def test_what_is_said_to_come_to_nothing_does(row: str) -> None:
     written, reason = QUIET[row]
     form = written.partition(" ")[0]
     assert find_form(form).form.name == row and reason
-    text = kernel_of(f"{written}; ret;").replace("8.8", "9.0").replace("sm_90a", "sm_100a")
+    text = write_kernel(f"{written}; ret;").replace("8.8", "9.0").replace("sm_90a", "sm_100a")
     program = decode(parse(text), "k")
     made = {one for one, of in zip(program.names, program.forms, strict=True) if of == form}
     assert made and made <= set(UNSEEN)
@@ -149,11 +149,15 @@ def test_every_handler_is_spoilt_or_explained() -> None:
     fused = {one for one in threads if one.startswith(FUSED)}
     made = {f"{name}.{kind}" for name, _ in test_fuse.SHAPES.values() for kind in test_fuse.KINDS}
     assert fused <= made
-    groups = [{one for one in threads if not one.startswith(MOVES)}, set(UNSEEN), named("mutant.*")]
+    groups = [
+        {one for one in threads if not one.startswith(MOVES)},
+        set(UNSEEN),
+        match_handlers("mutant.*"),
+    ]
     for patterns, _, _ in ROWS:
         for pattern in patterns.split():
-            assert named(pattern), f"{pattern} is no handler's name"
-        groups.append(named(patterns))
+            assert match_handlers(pattern), f"{pattern} is no handler's name"
+        groups.append(match_handlers(patterns))
     assert set().union(*groups) == list_handlers()
     assert sum(map(len, groups)) == len(list_handlers())
 
@@ -161,81 +165,83 @@ def test_every_handler_is_spoilt_or_explained() -> None:
 # What the engine does between handlers, by the kind of an instruction.
 
 
-def left_out(kind: int) -> Callable[[Kernel], None]:
+def leave_out(kind: int) -> Callable[[Kernel], None]:
     """Nothing is done where instructions of this kind stand; the last one of a kernel stays."""
 
-    def change(kernel: Kernel) -> None:
+    def clear_chosen(kernel: Kernel) -> None:
         chosen = kernel.code["kind"] == kind
         chosen[-1] = False
         kernel.code["run"][chosen] = get_handler("nop")
         kernel.code["kind"][chosen] = PLAIN
 
-    return change
+    return clear_chosen
 
 
-def hurried(kind: int, name: str = "*") -> Callable[[Kernel], None]:
+def skip_waits(kind: int, name: str = "*") -> Callable[[Kernel], None]:
     """What would wait is done at once."""
 
-    def change(kernel: Kernel) -> None:
+    def make_plain(kernel: Kernel) -> None:
         of_name = np.array([fnmatchcase(one, name) for one in kernel.program.names])
         kernel.code["kind"][of_name & (kernel.code["kind"] == kind)] = PLAIN
 
-    return change
+    return make_plain
 
 
-def unguarded(kernel: Kernel) -> None:
+def drop_guards(kernel: Kernel) -> None:
     kernel.code["guard"] = -1
 
 
-def turned(kernel: Kernel) -> None:
+def flip_guards(kernel: Kernel) -> None:
     kernel.code["negate"] ^= kernel.code["guard"] >= 0
 
 
-def without_special(number: int) -> Callable[[Kernel], None]:
+def drop_special(number: int) -> Callable[[Kernel], None]:
     """A special register holds nothing."""
 
-    def change(kernel: Kernel) -> None:
+    def remove_special(kernel: Kernel) -> None:
         pairs = kernel.program.specials.reshape(-1, 2)
         kept = np.ascontiguousarray(pairs[pairs[:, 0] != number]).ravel()
         kernel.program = replace(kernel.program, specials=kept)
 
-    return change
+    return remove_special
 
 
-def without_ranks(kernel: Kernel) -> None:
+def drop_ranks(kernel: Kernel) -> None:
     """Addresses of shared memory do not say whose they are."""
     kernel.program = replace(kernel.program, shared_constants=np.zeros(0, np.uint32))
 
 
-def without_reductions(kernel: Kernel) -> None:
+def drop_reductions(kernel: Kernel) -> None:
     """A barrier opens, and gives no result."""
     chosen = kernel.code["kind"] == BARRIER
     kernel.code["flags"][chosen] &= ~np.uint32(12)
 
 
-def steps() -> Iterator[tuple[str, Callable[[Kernel], None], str]]:
-    yield "a branch", left_out(BRANCH), "running"
-    yield "a table of branches", left_out(TABLE), "running"
-    yield "an end", left_out(EXIT), "running"
-    yield "a barrier", left_out(BARRIER), "running"
-    yield "what a barrier reduces", without_reductions, "running"
-    yield "a cluster's barrier", left_out(CLUSTER), "register_forms"
-    yield "the wait for lanes", hurried(SYNC), "running"
-    yield "the wait for an mbarrier", hurried(RETRY, "mbarrier.*"), "mbarriers"
-    yield "the wait for columns", hurried(RETRY, "tcgen05.alloc"), "tensor_memory"
-    yield "the wait for a warpgroup", hurried(RETRY, "wgmma.wait"), "wgmma::test_who_waits"
-    yield "a guard", unguarded, "running"
-    yield "which lanes a guard means", turned, "running"
-    yield "the block of an address", without_ranks, "register_forms"
+def list_steps() -> Iterator[tuple[str, Callable[[Kernel], None], str]]:
+    yield "a branch", leave_out(BRANCH), "running"
+    yield "a table of branches", leave_out(TABLE), "running"
+    yield "an end", leave_out(EXIT), "running"
+    yield "a barrier", leave_out(BARRIER), "running"
+    yield "what a barrier reduces", drop_reductions, "running"
+    yield "a cluster's barrier", leave_out(CLUSTER), "register_forms"
+    yield "the wait for lanes", skip_waits(SYNC), "running"
+    yield "the wait for an mbarrier", skip_waits(RETRY, "mbarrier.*"), "mbarriers"
+    yield "the wait for columns", skip_waits(RETRY, "tcgen05.alloc"), "tensor_memory"
+    yield "the wait for a warpgroup", skip_waits(RETRY, "wgmma.wait"), "wgmma::test_who_waits"
+    yield "a guard", drop_guards, "running"
+    yield "which lanes a guard means", flip_guards, "running"
+    yield "the block of an address", drop_ranks, "register_forms"
     for number, name in enumerate(SPECIALS):
         if name != "%smid":  # any number is right
-            yield name, without_special(number), "register_forms::test_every_special"
+            yield name, drop_special(number), "register_forms::test_every_special"
 
 
-STEPS = {name: (change, modules) for name, change, modules in steps()}
+STEPS = {name: (change, modules) for name, change, modules in list_steps()}
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_spoilt_step_is_seen(name: str) -> None:
     change, modules = STEPS[name]
-    assert any(case.sees(change) for case in those_of(modules)), f"nobody sees {name} left out"
+    assert any(case.detects_change(change) for case in collect_row_cases(modules)), (
+        f"nobody sees {name} left out"
+    )

@@ -7,11 +7,11 @@ import numpy.typing as npt
 import pytest
 from blackwell import (
     WAIT,
-    across_k,
-    along_k,
-    descriptor,
-    instruction,
-    tensor_core,
+    encode_instruction,
+    encode_shared_descriptor,
+    lay_across_k,
+    lay_along_k,
+    run_tensor_core,
 )
 from papergpu.errors import Finding
 from papergpu.formats import FORMATS
@@ -31,7 +31,7 @@ TYPES = {
 random = np.random.default_rng(5)
 
 
-def narrow(name: str) -> Reals:
+def decode_narrow(name: str) -> Reals:
     """The value of each pattern of a type of up to 8 bits."""
     bits = TYPES[name][0]
     if name in ("u8", "s8"):
@@ -43,7 +43,7 @@ def narrow(name: str) -> Reals:
     ])  # fmt: skip
 
 
-def made(name: str, shape: tuple[int, int]) -> tuple[Words, Reals]:
+def draw_elements(name: str, shape: tuple[int, int]) -> tuple[Words, Reals]:
     """Random elements of a type: their bits, and their values."""
     bits = TYPES[name][0]
     if bits > 8:
@@ -52,7 +52,7 @@ def made(name: str, shape: tuple[int, int]) -> tuple[Words, Reals]:
             return values.astype(np.float16).view(np.uint16).astype(np.uint32), values
         words = values.astype(np.float32).view(np.uint32)
         return (words >> 16 if name == "bf16" else words), values
-    table = narrow(name)
+    table = decode_narrow(name)
     # Such that no sum is rounded.
     codes = random.choice(
         np.flatnonzero(
@@ -63,7 +63,7 @@ def made(name: str, shape: tuple[int, int]) -> tuple[Words, Reals]:
     return codes.astype(np.uint32), table[codes]
 
 
-def packed(name: str, codes: Words, dense: bool = False) -> Bytes:
+def pack_rows(name: str, codes: Words, dense: bool = False) -> Bytes:
     """Rows of elements as their bytes in shared memory."""
     bits = TYPES[name][0]
     if bits >= 8:
@@ -79,12 +79,12 @@ def packed(name: str, codes: Words, dense: bool = False) -> Bytes:
     return out
 
 
-def depth(name: str) -> int:
+def instruction_depth(name: str) -> int:
     """K of one instruction."""
     return {16: 16, 32: 8}.get(TYPES[name][0], 32)
 
 
-def where(
+def locate_element(
     m: int, n: int, m_size: int, n_size: int, group: int, weights: bool
 ) -> tuple[int, int, int]:
     """The block, lane and column of an element of D, as the figures "Layout A" to "G" show."""
@@ -98,20 +98,20 @@ def where(
     return m // 64, m % 64 + 64 * (n // (n_size // 2)), n % (n_size // 2)
 
 
-def gathered(found: Words, m: int, n: int, group: int = 1, weights: bool = False) -> Words:
+def gather_product(found: Words, m: int, n: int, group: int = 1, weights: bool = False) -> Words:
     """D from the tensor memory of the blocks."""
     out = np.zeros((m, n), np.uint32)
     for row in range(m):
         for column in range(n):
-            out[row, column] = found[where(row, column, m, n, group, weights)]
+            out[row, column] = found[locate_element(row, column, m, n, group, weights)]
     return out
 
 
-def floats(words: Words) -> Reals:
+def view_floats(words: Words) -> Reals:
     return words.view(np.float32).astype(np.float64)
 
 
-def mma(
+def issue_mma(
     kind: str, a: int | str, b: int, idesc: int, *, extra: str = "", enabled: str = "%p3",
     target: str = "%t", group: int = 1, form: str = "", register: int = 10,
 ) -> str:  # fmt: skip
@@ -127,15 +127,15 @@ def mma(
 """
 
 
-def multiplied(
+def multiply_types(
     a: str, b: str, m: int = 128, n: int = 32, *, swizzle: int = 2,
     transposed: tuple[int, int] = (0, 0),
     result: int | None = None, **more: int | tuple[int, int],
 ) -> tuple[Words, Reals]:  # fmt: skip
     """D as words, and what it should be."""
-    k = depth(a)
-    a_codes, a_values = made(a, (m, k))
-    b_codes, b_values = made(b, (n, k))
+    k = instruction_depth(a)
+    a_codes, a_values = draw_elements(a, (m, k))
+    b_codes, b_values = draw_elements(b, (n, k))
     image = np.full(SIZE, 0xFF, np.uint8)
     laid = []
     for start, name, codes, over in (
@@ -144,41 +144,41 @@ def multiplied(
     ):
         if over:
             laid.append(
-                across_k(image, start, packed(name, np.ascontiguousarray(codes.T)), swizzle)
+                lay_across_k(image, start, pack_rows(name, np.ascontiguousarray(codes.T)), swizzle)
             )
         else:
-            laid.append(along_k(image, start, packed(name, codes), swizzle))
+            laid.append(lay_along_k(image, start, pack_rows(name, codes), swizzle))
     kind, result = TYPES[a][1], (2 if TYPES[a][1] == "i8" else 1) if result is None else result
-    idesc = instruction(m, n, TYPES[a][2], TYPES[b][2], result, transposed, **more)
+    idesc = encode_instruction(m, n, TYPES[a][2], TYPES[b][2], result, transposed, **more)
     columns = min(128, n)
-    found = tensor_core(image[None], NOTHING, mma(kind, laid[0], laid[1], idesc), columns)
-    return gathered(found, m, columns), (a_values @ b_values.T)[:, :columns]
+    found = run_tensor_core(image[None], NOTHING, issue_mma(kind, laid[0], laid[1], idesc), columns)
+    return gather_product(found, m, columns), (a_values @ b_values.T)[:, :columns]
 
 
 @pytest.mark.parametrize("swizzle", [0, 6, 4, 2])
 @pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_swizzles_of_operands(swizzle: int, transposed: tuple[int, int]) -> None:
-    found, wanted = multiplied("f16", "f16", n=64, swizzle=swizzle, transposed=transposed)
-    np.testing.assert_array_equal(floats(found), wanted)
+    found, wanted = multiply_types("f16", "f16", n=64, swizzle=swizzle, transposed=transposed)
+    np.testing.assert_array_equal(view_floats(found), wanted)
 
 
 def test_swizzle_of_32_bytes_at_a_time_is_for_transposed_tf32() -> None:
-    found, wanted = multiplied("tf32", "tf32", swizzle=1, transposed=(1, 1))
-    np.testing.assert_array_equal(floats(found), wanted)
+    found, wanted = multiply_types("tf32", "tf32", swizzle=1, transposed=(1, 1))
+    np.testing.assert_array_equal(view_floats(found), wanted)
 
 
 @pytest.mark.parametrize("swizzle", [6, 4, 2])
 def test_transposed_bytes(swizzle: int) -> None:
-    found, wanted = multiplied("e4m3", "e5m2", swizzle=swizzle, n=64, transposed=(1, 1))
-    np.testing.assert_array_equal(floats(found), wanted)
+    found, wanted = multiply_types("e4m3", "e5m2", swizzle=swizzle, n=64, transposed=(1, 1))
+    np.testing.assert_array_equal(view_floats(found), wanted)
 
 
 @pytest.mark.parametrize(
     ("m", "n"), [(128, 16), (128, 144), (128, 256), (64, 8), (64, 128), (64, 256)]
 )
 def test_shapes(m: int, n: int) -> None:
-    found, wanted = multiplied("f16", "f16", m, n)
-    np.testing.assert_array_equal(floats(found), wanted)
+    found, wanted = multiply_types("f16", "f16", m, n)
+    np.testing.assert_array_equal(view_floats(found), wanted)
 
 
 KINDS = [("bf16", "bf16"), ("tf32", "tf32"), ("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e2m3", "e3m2"),
@@ -187,67 +187,73 @@ KINDS = [("bf16", "bf16"), ("tf32", "tf32"), ("e4m3", "e4m3"), ("e5m2", "e4m3"),
 
 @pytest.mark.parametrize(("a", "b"), KINDS)
 def test_kinds(a: str, b: str) -> None:
-    found, wanted = multiplied(a, b)
-    np.testing.assert_array_equal(floats(found), wanted)
+    found, wanted = multiply_types(a, b)
+    np.testing.assert_array_equal(view_floats(found), wanted)
 
 
 @pytest.mark.parametrize(("a", "b"), [("u8", "s8"), ("s8", "s8")])
 def test_integers(a: str, b: str) -> None:
-    found, wanted = multiplied(a, b)
+    found, wanted = multiply_types(a, b)
     np.testing.assert_array_equal(found.view(np.int32), wanted)
 
 
 def test_sums_of_16_bits() -> None:
-    found, wanted = multiplied("f16", "f16", result=0)
+    found, wanted = multiply_types("f16", "f16", result=0)
     np.testing.assert_array_equal(
         found.astype(np.uint16).view(np.float16), wanted.astype(np.float16)
     )
 
 
 def test_negation() -> None:
-    found, wanted = multiplied("f16", "bf16", negated=(1, 0))
-    np.testing.assert_array_equal(floats(found), -wanted)
+    found, wanted = multiply_types("f16", "bf16", negated=(1, 0))
+    np.testing.assert_array_equal(view_floats(found), -wanted)
 
 
-def simple(m: int = 128, n: int = 32, name: str = "f16") -> tuple[Bytes, int, int, int, Reals]:
+def make_simple_product(
+    m: int = 128, n: int = 32, name: str = "f16"
+) -> tuple[Bytes, int, int, int, Reals]:
     """Shared memory, descriptors of A, B and the instruction, and the product."""
-    a_codes, a_values = made(name, (m, depth(name)))
-    b_codes, b_values = made(name, (n, depth(name)))
+    a_codes, a_values = draw_elements(name, (m, instruction_depth(name)))
+    b_codes, b_values = draw_elements(name, (n, instruction_depth(name)))
     image = np.full(SIZE, 0xFF, np.uint8)
-    a = along_k(image, 0, packed(name, a_codes), 2)
-    b = along_k(image, 16384, packed(name, b_codes), 2)
+    a = lay_along_k(image, 0, pack_rows(name, a_codes), 2)
+    b = lay_along_k(image, 16384, pack_rows(name, b_codes), 2)
     kind = TYPES[name][2]
-    idesc = instruction(m, n, kind, kind, 2 if TYPES[name][1] == "i8" else 1)
+    idesc = encode_instruction(m, n, kind, kind, 2 if TYPES[name][1] == "i8" else 1)
     return image[None], a, b, idesc, a_values @ b_values.T
 
 
 def test_sums_are_added_to_and_scaled() -> None:
-    image, a, b, idesc, wanted = simple()
+    image, a, b, idesc, wanted = make_simple_product()
     before = random.integers(-64, 64, (1, 128, 32)).astype(np.float32)
-    found = tensor_core(image, before.view(np.uint32), mma("f16", a, b, idesc, enabled="%p2"), 32)
-    np.testing.assert_array_equal(floats(found[0]), wanted + before[0])
-    issued = mma("f16", a, b, idesc, enabled="%p2, 3")
-    found = tensor_core(image, before.view(np.uint32), issued, 32)
-    np.testing.assert_array_equal(floats(found[0]), wanted + before[0] / 8)
+    found = run_tensor_core(
+        image, before.view(np.uint32), issue_mma("f16", a, b, idesc, enabled="%p2"), 32
+    )
+    np.testing.assert_array_equal(view_floats(found[0]), wanted + before[0])
+    issued = issue_mma("f16", a, b, idesc, enabled="%p2, 3")
+    found = run_tensor_core(image, before.view(np.uint32), issued, 32)
+    np.testing.assert_array_equal(view_floats(found[0]), wanted + before[0] / 8)
 
 
 def test_integers_saturate_if_they_are_told() -> None:
-    image, a, b, idesc, wanted = simple(name="u8")
+    image, a, b, idesc, wanted = make_simple_product(name="u8")
     before = np.full((1, 128, 32), 0x7FFFFFF0, np.uint32)
-    found = tensor_core(image, before, mma("i8", a, b, idesc | 8, enabled="%p2"), 32)
+    found = run_tensor_core(image, before, issue_mma("i8", a, b, idesc | 8, enabled="%p2"), 32)
     assert (found == 0x7FFFFFFF).all()
-    found = tensor_core(image, before, mma("i8", a, b, idesc, enabled="%p2"), 32)
+    found = run_tensor_core(image, before, issue_mma("i8", a, b, idesc, enabled="%p2"), 32)
     np.testing.assert_array_equal(
         found[0], (wanted.astype(np.int64) + 0x7FFFFFF0).astype(np.uint32)
     )
 
 
 def test_lanes_that_are_disabled_keep_what_they_hold() -> None:
-    image, a, b, idesc, wanted = simple()
+    image, a, b, idesc, wanted = make_simple_product()
     before = np.full((1, 128, 32), 1.0, np.float32)
     extra = ", {%x560, %x561, %x561, %x561}"
-    issued = "mov.b32 %x560, 0x0001000f; mov.b32 %x561, 0;\n" + mma("f16", a, b, idesc, extra=extra)
-    found = floats(tensor_core(image, before.view(np.uint32), issued, 32)[0])
+    issued = "mov.b32 %x560, 0x0001000f; mov.b32 %x561, 0;\n" + issue_mma(
+        "f16", a, b, idesc, extra=extra
+    )
+    found = view_floats(run_tensor_core(image, before.view(np.uint32), issued, 32)[0])
     off = np.zeros(128, bool)
     off[[0, 1, 2, 3, 16]] = True
     np.testing.assert_array_equal(found, np.where(off[:, None], 1.0, wanted))
@@ -256,17 +262,17 @@ def test_lanes_that_are_disabled_keep_what_they_hold() -> None:
 @pytest.mark.parametrize("name", ["f16", "bf16", "tf32", "e4m3", "s8"])
 @pytest.mark.parametrize("m", [128, 64])
 def test_a_in_tensor_memory(name: str, m: int) -> None:
-    codes, values = made(name, (m, depth(name)))
-    image, _, b, idesc, _ = simple(m, name=name)
-    b_codes, b_values = made(name, (32, depth(name)))
-    b = along_k(image[0], 16384, packed(name, b_codes), 2)
+    codes, values = draw_elements(name, (m, instruction_depth(name)))
+    image, _, b, idesc, _ = make_simple_product(m, name=name)
+    b_codes, b_values = draw_elements(name, (32, instruction_depth(name)))
+    b = lay_along_k(image[0], 16384, pack_rows(name, b_codes), 2)
     tensor = np.zeros((1, 128, 64), np.uint32)
-    rows = packed(name, codes).view(np.uint32)
+    rows = pack_rows(name, codes).view(np.uint32)
     for row in range(m):
-        tensor[0, where(row, 0, m, 32, 1, False)[1], 40:48] = rows[row]
-    found = tensor_core(image, tensor, mma(TYPES[name][1], "[%t+40]", b, idesc), 32)
-    d = gathered(found, m, 32)
-    got = d.view(np.int32) if name == "s8" else floats(d)
+        tensor[0, locate_element(row, 0, m, 32, 1, False)[1], 40:48] = rows[row]
+    found = run_tensor_core(image, tensor, issue_mma(TYPES[name][1], "[%t+40]", b, idesc), 32)
+    d = gather_product(found, m, 32)
+    got = d.view(np.int32) if name == "s8" else view_floats(d)
     np.testing.assert_array_equal(got, values @ b_values.T)
 
 
@@ -274,35 +280,43 @@ def test_steps_along_k_within_a_swizzled_row() -> None:
     image = np.full(SIZE, 0xFF, np.uint8)
     issued, wanted = "", 0.0
     for step in range(4):
-        a_codes, a_values = made("f16", (128, 16))
-        b_codes, b_values = made("f16", (32, 16))
-        a = along_k(image, 0, packed("f16", a_codes), 2, 32 * step)
-        b = along_k(image, 16384, packed("f16", b_codes), 2, 32 * step)
-        issued += mma("f16", a, b, instruction(128, 32, 0, 0), enabled="%p2" if step else "%p3",
-                      register=10 + 2 * step)  # fmt: skip
+        a_codes, a_values = draw_elements("f16", (128, 16))
+        b_codes, b_values = draw_elements("f16", (32, 16))
+        a = lay_along_k(image, 0, pack_rows("f16", a_codes), 2, 32 * step)
+        b = lay_along_k(image, 16384, pack_rows("f16", b_codes), 2, 32 * step)
+        issued += issue_mma(
+            "f16",
+            a,
+            b,
+            encode_instruction(128, 32, 0, 0),
+            enabled="%p2" if step else "%p3",
+            register=10 + 2 * step,
+        )
         wanted = wanted + a_values @ b_values.T
-    found = tensor_core(image[None], NOTHING, issued, 32)
-    np.testing.assert_array_equal(floats(found[0]), wanted)
+    found = run_tensor_core(image[None], NOTHING, issued, 32)
+    np.testing.assert_array_equal(view_floats(found[0]), wanted)
 
 
 def test_a_pattern_that_begins_elsewhere_has_a_base() -> None:
     image = np.full(SIZE, 0xFF, np.uint8)
-    a_codes, a_values = made("f16", (128, 16))
-    b_codes, b_values = made("f16", (32, 16))
-    a = along_k(image, 0, packed("f16", a_codes), 2)
-    rows = packed("f16", b_codes)
+    a_codes, a_values = draw_elements("f16", (128, 16))
+    b_codes, b_values = draw_elements("f16", (32, 16))
+    a = lay_along_k(image, 0, pack_rows("f16", a_codes), 2)
+    rows = pack_rows("f16", b_codes)
     for r in range(32):  # as a pattern that begins 3 rows of 128 bytes behind a multiple of 1024
         for k in (0, 16):
             at = 16384 + 3 * 128 + r * 128 + k
             at ^= ((at >> 7) - 3 & 7) << 4
             image[at : at + 16] = rows[r, k : k + 16]
-    b = descriptor(16384 + 3 * 128, 16, 1024, 2, base=3)
-    found = tensor_core(image[None], NOTHING, mma("f16", a, b, instruction(128, 32, 0, 0)), 32)
-    np.testing.assert_array_equal(floats(found[0]), a_values @ b_values.T)
+    b = encode_shared_descriptor(16384 + 3 * 128, 16, 1024, 2, base=3)
+    found = run_tensor_core(
+        image[None], NOTHING, issue_mma("f16", a, b, encode_instruction(128, 32, 0, 0)), 32
+    )
+    np.testing.assert_array_equal(view_floats(found[0]), a_values @ b_values.T)
 
 
 # Scales: 32 lanes of columns of 4 bytes; row r is in lane r % 32 and column r // 32, four times.
-def scale_columns(codes: Words) -> Words:
+def write_scale_columns(codes: Words) -> Words:
     """The columns that hold the scales of rows, of up to 4 bytes each."""
     rows, count = codes.shape
     out = np.zeros((128, -(-rows // 32)), np.uint32)
@@ -312,11 +326,11 @@ def scale_columns(codes: Words) -> Words:
     return out
 
 
-def powers(codes: Words) -> Reals:
+def decode_powers(codes: Words) -> Reals:
     return np.ldexp(1.0, codes.astype(np.int64) - 127)
 
 
-def scaled(
+def multiply_scaled(
     kind: str, name: str, size: int, ids: tuple[int, int], codes: Words, n: int = 64,
     stored: str = "powers",
 ) -> tuple[Reals, Reals]:  # fmt: skip
@@ -326,14 +340,14 @@ def scaled(
     """
     dense = kind != "mxf8f6f4"
     k = 64 if dense else 32
-    a_codes, a_values = made(name, (128, k))
-    b_codes, b_values = made(name, (n, k))
+    a_codes, a_values = draw_elements(name, (128, k))
+    b_codes, b_values = draw_elements(name, (n, k))
     image = np.full(SIZE, 0xFF, np.uint8)
-    a = along_k(image, 0, packed(name, a_codes, dense), 2)
-    b = along_k(image, 16384, packed(name, b_codes, dense), 2)
+    a = lay_along_k(image, 0, pack_rows(name, a_codes, dense), 2)
+    b = lay_along_k(image, 16384, pack_rows(name, b_codes, dense), 2)
     tensor = np.zeros((1, 128, 128), np.uint32)
-    tensor[0, :, 64:68] = scale_columns(codes[:128])
-    tensor[0, :, 72 : 72 + n // 32] = scale_columns(codes[128 : 128 + n])
+    tensor[0, :, 64:68] = write_scale_columns(codes[:128])
+    tensor[0, :, 72 : 72 + n // 32] = write_scale_columns(codes[128 : 128 + n])
     number = 1 if dense else TYPES[name][2]
     idesc = (ids[1] << 4 | number << 7 | number << 10 | n >> 3 << 17 | (stored == "powers") << 23
              | 8 << 24 | ids[0] << 29)  # fmt: skip
@@ -344,18 +358,18 @@ def scaled(
     mov.b32 %x580, {idesc};
     @%p8 tcgen05.mma.cta_group::1.kind::{kind}{form} [%t], %l10, %l11, %x580, [%t+64], [%t+72], %p3;
 """
-    found = tensor_core(image[None], tensor, issued, n)
-    value = powers if stored == "powers" else lambda c: narrow("e4m3")[c & 0x7F]
+    found = run_tensor_core(image[None], tensor, issued, n)
+    value = decode_powers if stored == "powers" else lambda c: decode_narrow("e4m3")[c & 0x7F]
     by_a = value(codes[:128, ids[0] : ids[0] + size]).repeat(k // size, 1)
     by_b = value(codes[128 : 128 + n, ids[1] : ids[1] + size]).repeat(k // size, 1)
-    return floats(found[0]), (a_values * by_a) @ (b_values * by_b).T
+    return view_floats(found[0]), (a_values * by_a) @ (b_values * by_b).T
 
 
 @pytest.mark.parametrize("ids", [(0, 0), (1, 3)])
 @pytest.mark.parametrize("name", ["e4m3", "e2m1", "e3m2"])
 def test_scales_of_32_bytes(name: str, ids: tuple[int, int]) -> None:
     codes = random.integers(125, 130, (192, 4)).astype(np.uint32)
-    found, wanted = scaled("mxf8f6f4", name, 1, ids, codes)
+    found, wanted = multiply_scaled("mxf8f6f4", name, 1, ids, codes)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
@@ -363,20 +377,20 @@ def test_scales_of_32_bytes(name: str, ids: tuple[int, int]) -> None:
 @pytest.mark.parametrize("kind", ["mxf4", "mxf4nvf4"])
 def test_scales_of_32_elements_of_4_bits(kind: str, ids: tuple[int, int]) -> None:
     codes = random.integers(125, 130, (192, 4)).astype(np.uint32)
-    found, wanted = scaled(kind, "e2m1", 2, ids, codes)
+    found, wanted = multiply_scaled(kind, "e2m1", 2, ids, codes)
     np.testing.assert_array_equal(found, wanted)
 
 
 def test_scales_of_16_elements_of_4_bits() -> None:
     codes = random.integers(0x28, 0x40, (192, 4)).astype(np.uint32)
-    found, wanted = scaled("mxf4nvf4", "e2m1", 4, (0, 0), codes, stored="e4m3")
+    found, wanted = multiply_scaled("mxf4nvf4", "e2m1", 4, (0, 0), codes, stored="e4m3")
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-4)
 
 
 def test_scales_at_the_ends_of_their_range() -> None:
     codes = np.empty((192, 4), np.uint32)
     codes[:128], codes[128:] = 250, 3
-    found, wanted = scaled("mxf8f6f4", "e4m3", 1, (0, 0), codes)
+    found, wanted = multiply_scaled("mxf8f6f4", "e4m3", 1, (0, 0), codes)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -396,10 +410,10 @@ def test_copies_from_shared_memory(shape: str, swizzle: int) -> None:
     rows, chunks, lanes = COPIED[shape]
     image = np.full(SIZE, 0xFF, np.uint8)
     matrix = random.integers(0, 256, (rows, 16 * chunks), dtype=np.uint8)
-    source = along_k(image, 1024, matrix, swizzle)
+    source = lay_along_k(image, 1024, matrix, swizzle)
     before = np.full((1, 128, 16), 7, np.uint32)
     issued = f"mov.b64 %l10, {source};\n@%p8 tcgen05.cp.cta_group::1.{shape} [%t+4], %l10;\n"
-    found = tensor_core(image[None], before, issued, 16)[0]
+    found = run_tensor_core(image[None], before, issued, 16)[0]
     wanted = before[0].copy()
     for row in range(rows):
         wanted[lanes(row), 4 : 4 + 4 * chunks] = matrix[row].view(np.uint32)
@@ -408,68 +422,72 @@ def test_copies_from_shared_memory(shape: str, swizzle: int) -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(256, 64), (128, 64)])
 def test_a_pair_of_blocks(m: int, n: int) -> None:
-    a_codes, a_values = made("f16", (m, 16))
-    b_codes, b_values = made("f16", (n, 16))
+    a_codes, a_values = draw_elements("f16", (m, 16))
+    b_codes, b_values = draw_elements("f16", (n, 16))
     images = np.full((2, SIZE), 0xFF, np.uint8)
     for q in range(2):
-        a = along_k(images[q], 0, packed("f16", a_codes[q * m // 2 : (q + 1) * m // 2]), 2)
-        b = along_k(images[q], 16384, packed("f16", b_codes[q * n // 2 : (q + 1) * n // 2]), 4)
+        a = lay_along_k(images[q], 0, pack_rows("f16", a_codes[q * m // 2 : (q + 1) * m // 2]), 2)
+        b = lay_along_k(
+            images[q], 16384, pack_rows("f16", b_codes[q * n // 2 : (q + 1) * n // 2]), 4
+        )
     nothing = np.zeros((2, 128, 0), np.uint32)
-    issued = mma("f16", a, b, instruction(m, n, 0, 0), group=2)
-    found = tensor_core(images, nothing, issued, n if m == 256 else n // 2, group=2)
-    np.testing.assert_array_equal(floats(gathered(found, m, n, 2)), a_values @ b_values.T)
+    issued = issue_mma("f16", a, b, encode_instruction(m, n, 0, 0), group=2)
+    found = run_tensor_core(images, nothing, issued, n if m == 256 else n // 2, group=2)
+    np.testing.assert_array_equal(
+        view_floats(gather_product(found, m, n, 2)), a_values @ b_values.T
+    )
 
 
 @pytest.mark.parametrize("m", [32, 64, 128])
 def test_weights_that_stay(m: int) -> None:
-    image, a, b, idesc, wanted = simple(m, 128)
+    image, a, b, idesc, wanted = make_simple_product(m, 128)
     issued = (
-        mma("f16", a, b, idesc)
+        issue_mma("f16", a, b, idesc)
         .replace("mma.cta", "mma.ws.cta")
         .replace("f16 [", "f16.collector::b0::fill [")
     )
-    found = tensor_core(image, NOTHING, issued, m)
-    np.testing.assert_array_equal(floats(gathered(found, m, 128, weights=True)), wanted)
+    found = run_tensor_core(image, NOTHING, issued, m)
+    np.testing.assert_array_equal(view_floats(gather_product(found, m, 128, weights=True)), wanted)
 
 
 # Planted faults.
 
 
-def faulty(
+def find_mma_fault(
     issued: str = "", commit: str | None = None, wait: str = WAIT.format(number=0, phase=0),
     fence: str = "fence.proxy.async.shared::cta;",
 ) -> str:  # fmt: skip
     """What is found in a product that works but for what is changed."""
-    image, a, b, idesc, _ = simple()
-    issued = issued or mma("f16", a, b, idesc)
+    image, a, b, idesc, _ = make_simple_product()
+    issued = issued or issue_mma("f16", a, b, idesc)
     with pytest.raises(Finding) as found:
-        tensor_core(image, NOTHING, issued, 32, commit=commit, wait=wait, fence=fence)
+        run_tensor_core(image, NOTHING, issued, 32, commit=commit, wait=wait, fence=fence)
     return str(found.value)
 
 
 def test_a_commit_that_is_missing_is_found() -> None:
-    assert "mbarrier" in faulty(commit=" ")
+    assert "mbarrier" in find_mma_fault(commit=" ")
 
 
 def test_a_wait_that_is_missing_is_found() -> None:
-    assert "still in flight, writes" in faulty(wait="")
+    assert "still in flight, writes" in find_mma_fault(wait="")
 
 
 def test_a_fence_between_proxies_that_is_missing_is_found() -> None:
-    assert "fence.proxy.async" in faulty(fence="")
+    assert "fence.proxy.async" in find_mma_fault(fence="")
 
 
 def test_descriptors_that_no_instruction_has_are_found() -> None:
-    image, a, b, idesc, _ = simple()
+    image, a, b, idesc, _ = make_simple_product()
     for wrong, said in (
-        (mma("f16", a & ~(1 << 46), b, idesc), "build it for sm_100"),
-        (mma("f16", a, b | 3 << 61, idesc), "reserved bits set, or swizzle 3"),
-        (mma("f16", a, b, idesc | 4), "sparse"),
-        (mma("f16", a, b, idesc | 1 << 6), "reserved bits"),
-        (mma("f16", a, b, instruction(128, 8, 0, 0)), "asks for M 128 and N 8"),
-        (mma("f16", a, b, instruction(128, 32, 2, 0)), "gives A the type 2"),
-        (mma("f16", a | 0x3FFF, b, idesc), "reaches byte"),
-        (mma("f16", a, b, idesc, target="%t+500"), "which has 512"),
-        (mma("f16", a, b, idesc, target="%t+1048576"), "begins at lane 0"),
+        (issue_mma("f16", a & ~(1 << 46), b, idesc), "build it for sm_100"),
+        (issue_mma("f16", a, b | 3 << 61, idesc), "reserved bits set, or swizzle 3"),
+        (issue_mma("f16", a, b, idesc | 4), "sparse"),
+        (issue_mma("f16", a, b, idesc | 1 << 6), "reserved bits"),
+        (issue_mma("f16", a, b, encode_instruction(128, 8, 0, 0)), "asks for M 128 and N 8"),
+        (issue_mma("f16", a, b, encode_instruction(128, 32, 2, 0)), "gives A the type 2"),
+        (issue_mma("f16", a | 0x3FFF, b, idesc), "reaches byte"),
+        (issue_mma("f16", a, b, idesc, target="%t+500"), "which has 512"),
+        (issue_mma("f16", a, b, idesc, target="%t+1048576"), "begins at lane 0"),
     ):
-        assert said in faulty(issued=wrong)
+        assert said in find_mma_fault(issued=wrong)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executing import launch
+from cuda_kernels import MBARRIERS, compile_cuda, load_kernel_once
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Kernel, Memory, Settings
 from papergpu.launch import aligned_zeros as bytes_aligned
 from papergpu.tensormap import TensorMap
-from paperkernels import MBARRIERS, compiled, kernel
+from ptx_launch import launch_kernel
 
 COMMON = (
     MBARRIERS
@@ -59,33 +59,35 @@ extern "C" __global__ void store(const __grid_constant__ Map map, const unsigned
 """
 
 
-def written(text: str, rank: int, **parts: object) -> str:
+def fill_template(text: str, rank: int, **parts: object) -> str:
     parts = {"LIST": LISTS[rank], "DIM": rank, "OFFSET": 0, "WRONG": 0, "MODE": "", **parts}
     for name, value in parts.items():
         text = text.replace(name, str(value))
     return COMMON + text
 
 
-def launched(
+def launch_copy(
     one: Kernel, mapped: TensorMap, tensor: Any, data: Any, at: tuple[int, ...], **more: Any
 ) -> None:
     coordinates = [np.int32(value) for value in (*at, 0, 0, 0, 0, 0)[:5]]
     beside = [Memory(tensor.ctypes.data, tensor.nbytes, "what a tensor map is of")]
-    launch(one, mapped.encode(), data, data.nbytes, *coordinates,
-           block=64, touched=beside, dynamic=65536, **more)  # fmt: skip
+    launch_kernel(one, mapped.encode(), data, data.nbytes, *coordinates,
+                  block=64, touched=beside, dynamic=65536, **more)  # fmt: skip
 
 
-def loaded(mapped: TensorMap, tensor: Any, out: Any, at: tuple[int, ...], **parts: Any) -> None:
+def load_box(mapped: TensorMap, tensor: Any, out: Any, at: tuple[int, ...], **parts: Any) -> None:
     checks, seed = parts.pop("checks", True), parts.pop("seed", 0)
     architecture = parts.pop("architecture", "compute_90a")
     rank = len(mapped.sizes)
     parts.setdefault("WAIT", "wait(&bar, 0);")
-    one = kernel(compiled(written(LOAD, rank, **parts), architecture), "load")
+    one = load_kernel_once(compile_cuda(fill_template(LOAD, rank, **parts), architecture), "load")
     settings = Settings(threads=1, checks=checks, seed=seed)
-    launched(one, mapped, tensor, out, at, settings=settings)
+    launch_copy(one, mapped, tensor, out, at, settings=settings)
 
 
-def stored(mapped: TensorMap, tensor: Any, given: Any, at: tuple[int, ...], **parts: Any) -> None:
+def store_box(
+    mapped: TensorMap, tensor: Any, given: Any, at: tuple[int, ...], **parts: Any
+) -> None:
     rank = len(mapped.sizes)
     parts.setdefault("FENCE", 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
     parts.setdefault("WAIT", 'asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");')
@@ -94,30 +96,30 @@ def stored(mapped: TensorMap, tensor: Any, given: Any, at: tuple[int, ...], **pa
         "INSTRUCTION", f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
     )
     architecture = parts.pop("architecture", "compute_90a")
-    one = kernel(compiled(written(STORE, rank, **parts), architecture), "store")
-    launched(one, mapped, tensor, given, at)
+    one = load_kernel_once(compile_cuda(fill_template(STORE, rank, **parts), architecture), "store")
+    launch_copy(one, mapped, tensor, given, at)
 
 
-def map_of(tensor: Any, element: str, box: tuple[int, ...], **more: Any) -> TensorMap:
+def encode_map(tensor: Any, element: str, box: tuple[int, ...], **more: Any) -> TensorMap:
     """A map of a C-contiguous array, the innermost dimension first."""
     return TensorMap(tensor.ctypes.data, element, tensor.shape[::-1], tensor.strides[-2::-1], box,
                      **more)  # fmt: skip
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> Any:
+def allocate_aligned(shape: tuple[int, ...], dtype: Any) -> Any:
     """An array that begins at a multiple of 128."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return bytes_aligned(size).view(dtype).reshape(shape)
 
 
-def random(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Any:
-    out = aligned(shape, dtype)
+def draw_tensor(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> Any:
+    out = allocate_aligned(shape, dtype)
     draw = np.random.default_rng(seed).integers(-1000, 1000, shape)
     out[...] = draw.astype(dtype)
     return out
 
 
-def boxed(tensor: Any, at: tuple[int, ...], box: tuple[int, ...], steps: Any = None) -> Any:
+def cut_box(tensor: Any, at: tuple[int, ...], box: tuple[int, ...], steps: Any = None) -> Any:
     """The box of a tensor at some coordinates, innermost first, zeros outside; by numpy alone."""
     out = np.zeros([-(-b // s) for b, s in zip(box, steps or [1] * len(box), strict=True)][::-1],
                    tensor.dtype)  # fmt: skip
@@ -136,24 +138,24 @@ def boxed(tensor: Any, at: tuple[int, ...], box: tuple[int, ...], steps: Any = N
      ((2, 3, 2, 3, 4), (4, 2, 2, 2, 2), (0, 2, 1, 2, 1))],
 )  # fmt: skip
 def test_boxes_of_all_ranks_arrive_with_zeros_outside(shape: Any, box: Any, at: Any) -> None:
-    tensor = random(shape)
+    tensor = draw_tensor(shape)
     out = np.zeros(box[::-1], np.float32)
-    loaded(map_of(tensor, "f32", box), tensor, out, at)
-    assert np.array_equal(out, boxed(tensor, at, box))
+    load_box(encode_map(tensor, "f32", box), tensor, out, at)
+    assert np.array_equal(out, cut_box(tensor, at, box))
 
 
 def test_the_group_of_blocks_may_stand_before_the_spaces() -> None:
     """CUTLASS writes it there."""
-    tensor, out = random((4, 8)), np.zeros((4, 8), np.float32)
-    loaded(map_of(tensor, "f32", (8, 4)), tensor, out, (0, 0), MODE="cta_group::2.",
-           architecture="compute_100a")  # fmt: skip
+    tensor, out = draw_tensor((4, 8)), np.zeros((4, 8), np.float32)
+    load_box(encode_map(tensor, "f32", (8, 4)), tensor, out, (0, 0), MODE="cta_group::2.",
+             architecture="compute_100a")  # fmt: skip
     assert np.array_equal(out, tensor)
 
 
 def test_element_strides_take_every_second_row() -> None:
-    tensor = random((12, 16))
+    tensor = draw_tensor((12, 16))
     out = np.zeros((3, 16), np.float32)
-    loaded(map_of(tensor, "f32", (16, 5), steps=(1, 2)), tensor, out, (0, 1))
+    load_box(encode_map(tensor, "f32", (16, 5), steps=(1, 2)), tensor, out, (0, 1))
     assert np.array_equal(out, tensor[1:6:2])
 
 
@@ -164,10 +166,10 @@ def test_element_strides_take_every_second_row() -> None:
 def test_swizzles_move_chunks_of_16_bytes(
     swizzle: str, width: int, period: int, offset: int
 ) -> None:
-    tensor = random((32, width // 2), np.float16)
+    tensor = draw_tensor((32, width // 2), np.float16)
     out = np.zeros((32, width // 2), np.float16)
-    loaded(map_of(tensor, "f16", (width // 2, 32), swizzle=swizzle), tensor, out, (0, 0),
-           OFFSET=offset)  # fmt: skip
+    load_box(encode_map(tensor, "f16", (width // 2, 32), swizzle=swizzle), tensor, out, (0, 0),
+             OFFSET=offset)  # fmt: skip
     got, flat = out.view(np.uint8).ravel(), tensor.view(np.uint8).ravel()
     # The row of 128 bytes within the pattern says by what the chunk's number changes.
     chunks = width // 16
@@ -182,8 +184,8 @@ def test_swizzles_move_chunks_of_16_bytes(
 
 
 def test_the_swizzle_of_32_byte_atoms() -> None:
-    tensor, out = random((16, 32)), np.zeros((16, 32), np.float32)
-    loaded(map_of(tensor, "f32", (32, 16), swizzle="128B_atom_32B"), tensor, out, (0, 0))
+    tensor, out = draw_tensor((16, 32)), np.zeros((16, 32), np.float32)
+    load_box(encode_map(tensor, "f32", (32, 16), swizzle="128B_atom_32B"), tensor, out, (0, 0))
     for row in range(16):
         for atom in range(4):
             there = 8 * (atom ^ row % 4)
@@ -191,17 +193,17 @@ def test_the_swizzle_of_32_byte_atoms() -> None:
 
 
 def test_outside_is_nan_where_the_map_says_so() -> None:
-    tensor, out = random((4, 8), np.float16), np.zeros((4, 8), np.float16)
-    loaded(map_of(tensor, "f16", (8, 4), fill="nan"), tensor, out, (3, 2))
+    tensor, out = draw_tensor((4, 8), np.float16), np.zeros((4, 8), np.float16)
+    load_box(encode_map(tensor, "f16", (8, 4), fill="nan"), tensor, out, (3, 2))
     assert np.array_equal(out[:2, :5], tensor[2:, 3:])
     assert np.isnan(out[2:]).all() and np.isnan(out[:, 5:]).all()
 
 
 @pytest.mark.parametrize("swizzle", ["none", "64B"])
 def test_stores_leave_out_what_lies_outside(swizzle: str) -> None:
-    tensor, given = random((6, 40)), random((4, 16), seed=1)
+    tensor, given = draw_tensor((6, 40)), draw_tensor((4, 16), seed=1)
     before = tensor.copy()
-    stored(map_of(tensor, "f32", (16, 4), swizzle=swizzle), tensor, given, (30, -1))
+    store_box(encode_map(tensor, "f32", (16, 4), swizzle=swizzle), tensor, given, (30, -1))
     plain = given
     if swizzle == "64B":
         plain = np.zeros_like(given)
@@ -220,7 +222,7 @@ def test_stores_leave_out_what_lies_outside(swizzle: str) -> None:
 )  # fmt: skip
 def test_reductions_combine_with_what_is_there(operation: str, element: str, dtype: Any) -> None:
     rng = np.random.default_rng(3)
-    tensor, given = aligned((8, 16), dtype), aligned((4, 8), dtype)
+    tensor, given = allocate_aligned((8, 16), dtype), allocate_aligned((4, 8), dtype)
     tensor[...] = rng.integers(0, 50, tensor.shape)
     given[...] = rng.integers(0, 50, given.shape)
     want = tensor.copy()
@@ -229,83 +231,83 @@ def test_reductions_combine_with_what_is_there(operation: str, element: str, dty
                  "min": np.minimum(part, given),
                  "inc": np.where(part >= given, 0, part + 1),
                  }.get(operation, part ^ given if operation == "xor" else part)  # fmt: skip
-    stored(map_of(tensor, element, (8, 4)), tensor, given, (8, 2),
-           INSTRUCTION=f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile"
-                       ".bulk_group")  # fmt: skip
+    store_box(encode_map(tensor, element, (8, 4)), tensor, given, (8, 2),
+              INSTRUCTION=f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.tile"
+                          ".bulk_group")  # fmt: skip
     assert np.array_equal(tensor, want)
 
 
 def test_gather_and_scatter_of_four_rows() -> None:
-    tensor, out = random((32, 64)), np.zeros((4, 32), np.float32)
-    mapped = map_of(tensor, "f32", (32, 1))
+    tensor, out = draw_tensor((32, 64)), np.zeros((4, 32), np.float32)
+    mapped = encode_map(tensor, "f32", (32, 1))
     rows = (30, 3, 99, -2)
     parts = {"LIST": LISTS[5], "MODE": "tile::gather4.", "architecture": "compute_100a"}
-    loaded(mapped, tensor, out, (16, *rows), **parts)
+    load_box(mapped, tensor, out, (16, *rows), **parts)
     assert np.array_equal(out[:2], tensor[[30, 3], 16:48]) and not out[2:].any()
-    given = random((4, 32), seed=5)
+    given = draw_tensor((4, 32), seed=5)
     want = tensor.copy()
     want[[1, 31, 8], 32:] = given[[0, 1, 3]]
-    stored(mapped, tensor, given, (32, 1, 31, 32, 8), LIST=LISTS[5], architecture="compute_100a",
-           INSTRUCTION="cp.async.bulk.tensor.2d.tile::scatter4.global.shared::cta"
-                       ".bulk_group")  # fmt: skip
+    store_box(mapped, tensor, given, (32, 1, 31, 32, 8), LIST=LISTS[5], architecture="compute_100a",
+              INSTRUCTION="cp.async.bulk.tensor.2d.tile::scatter4.global.shared::cta"
+                          ".bulk_group")  # fmt: skip
     assert np.array_equal(tensor, want)
 
 
-def found(run: Any) -> str:
+def catch_finding(run: Any) -> str:
     with pytest.raises(Finding) as raised:
         run()
     return str(raised.value)
 
 
 def test_faults_of_loads_are_found() -> None:
-    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
-    mapped = map_of(tensor, "f32", (8, 4))
+    tensor, out = draw_tensor((8, 32)), np.zeros((4, 8), np.float32)
+    mapped = encode_map(tensor, "f32", (8, 4))
 
-    def load(**parts: Any) -> str:
-        return found(lambda: loaded(mapped, tensor, out, (0, 0), **parts))
+    def try_load(**parts: Any) -> str:
+        return catch_finding(lambda: load_box(mapped, tensor, out, (0, 0), **parts))
 
-    assert "has not yet delivered: wait for it" in load(WAIT="")
-    assert "which lacks 64 bytes, for its phase of parity 0" in load(WRONG=64)
-    assert "lacks 1 of 1 arrivals and an expect_tx" not in load(WRONG=64)
-    assert "an expect_tx of the 64 bytes that came" in load(WRONG=-64)
-    assert "no multiple of 128: align it" in load(OFFSET=64)
-    assert "which has 66560: ask for more" in load(OFFSET=65536)
+    assert "has not yet delivered: wait for it" in try_load(WAIT="")
+    assert "which lacks 64 bytes, for its phase of parity 0" in try_load(WRONG=64)
+    assert "lacks 1 of 1 arrivals and an expect_tx" not in try_load(WRONG=64)
+    assert "an expect_tx of the 64 bytes that came" in try_load(WRONG=-64)
+    assert "no multiple of 128: align it" in try_load(OFFSET=64)
+    assert "which has 66560: ask for more" in try_load(OFFSET=65536)
 
 
 def test_without_checks_a_missing_wait_reads_poison() -> None:
-    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
-    loaded(map_of(tensor, "f32", (8, 4)), tensor, out, (0, 0), WAIT="", checks=False)
+    tensor, out = draw_tensor((8, 32)), np.zeros((4, 8), np.float32)
+    load_box(encode_map(tensor, "f32", (8, 4)), tensor, out, (0, 0), WAIT="", checks=False)
     assert np.isnan(out).all()
 
 
 def test_faults_of_stores_are_found() -> None:
-    tensor, given = random((8, 32)), random((4, 8))
-    mapped = map_of(tensor, "f32", (8, 4))
+    tensor, given = draw_tensor((8, 32)), draw_tensor((4, 8))
+    mapped = encode_map(tensor, "f32", (8, 4))
 
-    def store(**parts: Any) -> str:
-        return found(lambda: stored(mapped, tensor, given, (0, 0), **parts))
+    def try_store(**parts: Any) -> str:
+        return catch_finding(lambda: store_box(mapped, tensor, given, (0, 0), **parts))
 
-    assert "add fence.proxy.async before it" in store(FENCE="")
-    early = store(WAIT="", AFTER="__syncthreads(); tile[threadIdx.x] = 1;")
+    assert "add fence.proxy.async before it" in try_store(FENCE="")
+    early = try_store(WAIT="", AFTER="__syncthreads(); tile[threadIdx.x] = 1;")
     assert "may still read: wait for it first" in early
     # After the wait for reading, the source may be written again.
     read = 'asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");'
-    stored(
+    store_box(
         mapped, tensor, given, (0, 0), WAIT=read, AFTER="__syncthreads(); tile[threadIdx.x] = 1;"
     )
     assert np.array_equal(tensor[:4, :8], given)
 
 
 def test_a_map_of_less_than_the_tensor_reads_outside() -> None:
-    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
+    tensor, out = draw_tensor((8, 32)), np.zeros((4, 8), np.float32)
     mapped = TensorMap(tensor.ctypes.data, "f32", (32, 9), (128,), (8, 4))
-    text = found(lambda: loaded(mapped, tensor, out, (0, 6)))
+    text = catch_finding(lambda: load_box(mapped, tensor, out, (0, 6)))
     assert "what a tensor map is of" in text and "1024" in text
 
 
 def test_what_is_no_map_is_refused() -> None:
-    tensor, out = random((8, 32)), np.zeros((4, 8), np.float32)
-    mapped = map_of(tensor, "f32", (8, 4))
+    tensor, out = draw_tensor((8, 32)), np.zeros((4, 8), np.float32)
+    mapped = encode_map(tensor, "f32", (8, 4))
 
     class Nothing:
         sizes = mapped.sizes
@@ -315,9 +317,9 @@ def test_what_is_no_map_is_refused() -> None:
 
     nothing: Any = Nothing()
 
-    assert "no tensor map" in found(lambda: loaded(nothing, tensor, out, (0, 0)))
-    assert "of 2 dimensions by an instruction of 3" in found(
-        lambda: loaded(mapped, tensor, out, (0, 0), LIST=LISTS[3], DIM=3)
+    assert "no tensor map" in catch_finding(lambda: load_box(nothing, tensor, out, (0, 0)))
+    assert "of 2 dimensions by an instruction of 3" in catch_finding(
+        lambda: load_box(mapped, tensor, out, (0, 0), LIST=LISTS[3], DIM=3)
     )
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from bit_patterns import draw_patterns
 from papergpu.formats import FORMATS
 from papergpu.reference import evaluate
-from patterns import values
-from threads import over
+from thread_forms import evaluate_columns
 
 ALL = np.arange(1 << 16, dtype=np.uint64)
 BYTES = np.arange(1 << 8, dtype=np.uint64)
@@ -23,13 +23,13 @@ SIZES = (8, 16, 32, 64)
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def silent_numpy() -> Iterator[None]:
     """numpy warns of NaN and infinities, which are among what is tried."""
     with np.errstate(all="ignore"):
         yield
 
 
-def doubles(kind: str, bits: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def widen_patterns(kind: str, bits: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """What patterns of f16 or bf16 mean."""
     small = np.asarray(bits).astype(np.uint16)
     if kind == "f16":
@@ -37,7 +37,7 @@ def doubles(kind: str, bits: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return (small.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def patterns(kind: str, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
+def round_numbers(kind: str, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
     """numpy's rounding of numbers to a format, NaN as the engine has it."""
     made = numbers.astype(FLOATS[kind]).view(UNSIGNED[kind]).astype(np.uint64)
     return np.where(np.isnan(numbers), np.uint64(FORMATS[kind].nan or 0), made)
@@ -45,17 +45,17 @@ def patterns(kind: str, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.uint
 
 @pytest.mark.parametrize("source", ["f16", "bf16"])
 def test_every_half_becomes_the_wider_float(source: str) -> None:
-    found = over([f"cvt.{to}.{source}" for to in ("f32", "f64")], [[ALL], [ALL]])
+    found = evaluate_columns([f"cvt.{to}.{source}" for to in ("f32", "f64")], [[ALL], [ALL]])
     for to, got in zip(("f32", "f64"), found, strict=True):
-        assert (got == patterns(to, doubles(source, ALL))).all(), to
+        assert (got == round_numbers(to, widen_patterns(source, ALL))).all(), to
 
 
 @pytest.mark.parametrize("source", ["f16", "bf16"])
 @pytest.mark.parametrize("mode", ROUNDS)
 def test_every_half_becomes_the_next_integer(source: str, mode: str) -> None:
     kinds = [f"{sign}{size}" for sign in "us" for size in SIZES if source == "f16" or size > 8]
-    found = over([f"cvt.{mode}.{to}.{source}" for to in kinds], [[ALL]] * len(kinds))
-    number = ROUNDS[mode](doubles(source, ALL))
+    found = evaluate_columns([f"cvt.{mode}.{to}.{source}" for to in kinds], [[ALL]] * len(kinds))
+    number = ROUNDS[mode](widen_patterns(source, ALL))
     for to, got in zip(kinds, found, strict=True):
         size = int(to[1:])
         low, high = (
@@ -73,9 +73,9 @@ def test_every_half_becomes_the_next_integer(source: str, mode: str) -> None:
 @pytest.mark.parametrize("source", ["f16", "bf16"])
 @pytest.mark.parametrize("mode", ROUNDS)
 def test_every_half_becomes_a_whole_one(source: str, mode: str) -> None:
-    (got,) = over([f"cvt.{mode}.{source}.{source}"], [[ALL]])
-    number = ROUNDS[mode](doubles(source, ALL))
-    made = doubles(source, got)
+    (got,) = evaluate_columns([f"cvt.{mode}.{source}.{source}"], [[ALL]])
+    number = ROUNDS[mode](widen_patterns(source, ALL))
+    made = widen_patterns(source, got)
     assert np.array_equal(made, number, equal_nan=True)
     assert (np.signbit(made) == np.signbit(number))[number == number].all()
 
@@ -83,15 +83,15 @@ def test_every_half_becomes_a_whole_one(source: str, mode: str) -> None:
 @pytest.mark.parametrize("kind", ["u8", "s8", "u16", "s16"])
 def test_every_short_integer_becomes_a_float(kind: str) -> None:
     targets = [to for to in ("f16", "f32", "f64") for _ in range(1)]
-    found = over([f"cvt.rn.{to}.{kind}" for to in targets], [[ALL]] * len(targets))
+    found = evaluate_columns([f"cvt.rn.{to}.{kind}" for to in targets], [[ALL]] * len(targets))
     numbers = ALL.astype({"u8": np.uint8, "s8": np.int8, "u16": np.uint16, "s16": np.int16}[kind])
     for to, got in zip(targets, found, strict=True):
-        assert (got == patterns(to, numbers.astype(np.float64))).all(), to
+        assert (got == round_numbers(to, numbers.astype(np.float64))).all(), to
 
 
-def around(kind: str, source: str) -> npt.NDArray[np.uint64]:
+def list_neighbours(kind: str, source: str) -> npt.NDArray[np.uint64]:
     """Every number of a small format, those halfway to the next, and their neighbours."""
-    exact = doubles(kind, np.arange(0x7C00 if kind == "f16" else 0x7F80))
+    exact = widen_patterns(kind, np.arange(0x7C00 if kind == "f16" else 0x7F80))
     halfway = (exact[1:] + exact[:-1]) / 2
     number = np.concatenate([exact, halfway, [exact[-1] * (1 + 2.0**-12), exact[-1] * 1.5, 0.0]])
     one = number.astype(FLOATS[source])
@@ -102,8 +102,8 @@ def around(kind: str, source: str) -> npt.NDArray[np.uint64]:
 
 @pytest.mark.parametrize("source", ["f32", "f64"])
 def test_what_lies_about_every_half_is_rounded_to_it(source: str) -> None:
-    given = around("f16", source)
-    (got,) = over([f"cvt.rn.f16.{source}"], [[given]])
+    given = list_neighbours("f16", source)
+    (got,) = evaluate_columns([f"cvt.rn.f16.{source}"], [[given]])
     number = given.astype(UNSIGNED[source]).view(FLOATS[source])
     assert (got == number.astype(np.float16).view(np.uint16)).all()
 
@@ -111,8 +111,10 @@ def test_what_lies_about_every_half_is_rounded_to_it(source: str) -> None:
 def test_what_lies_about_every_brain_float_is_rounded_to_it() -> None:
     import torch
 
-    given = around("bf16", "f32")
-    found = over(["cvt.rn.bf16.f32", "cvt.rn.bf16x2.f32"], [[given], [given, given[::-1]]])
+    given = list_neighbours("bf16", "f32")
+    found = evaluate_columns(
+        ["cvt.rn.bf16.f32", "cvt.rn.bf16x2.f32"], [[given], [given, given[::-1]]]
+    )
     number = torch.from_numpy(given.astype(np.uint32).view(np.float32).copy())
     want = number.to(torch.bfloat16).view(torch.int16).numpy().astype(np.uint16).astype(np.uint64)
     assert (found[0] == want).all()
@@ -122,10 +124,10 @@ def test_what_lies_about_every_brain_float_is_rounded_to_it() -> None:
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_other_roundings_take_the_number_beside(kind: str, mode: str) -> None:
-    given = around(kind, "f32")
-    (got,) = over([f"cvt.{mode}.{kind}.f32"], [[given]])
+    given = list_neighbours(kind, "f32")
+    (got,) = evaluate_columns([f"cvt.{mode}.{kind}.f32"], [[given]])
     number = given.astype(np.uint32).view(np.float32).astype(np.float64)
-    made = doubles(kind, got)
+    made = widen_patterns(kind, got)
     # It is on the side that the mode says, and the next one on the other side is beyond.
     below = made <= number if mode != "rp" else made >= number
     below = np.where((number < 0) & (mode == "rz"), made >= number, below)
@@ -133,7 +135,7 @@ def test_other_roundings_take_the_number_beside(kind: str, mode: str) -> None:
     away = np.where(mode == "rp", got.astype(np.int64) - 1, got.astype(np.int64) + 1)
     negative = (got >> np.uint64(15)).astype(bool)
     away = np.where(mode != "rz", np.where(negative, 2 * got.astype(np.int64) - away, away), away)
-    beside = doubles(kind, (away & 0xFFFF).astype(np.uint64))
+    beside = widen_patterns(kind, (away & 0xFFFF).astype(np.uint64))
     inexact = (
         (made != number) & (number != 0) & np.isfinite(beside) & ((got & np.uint64(0x7FFF)) != 0)
     )
@@ -148,9 +150,9 @@ EIGHT = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # as torch names them
 def test_every_byte_is_torchs(kind: str) -> None:
     import torch
 
-    (got,) = over([f"cvt.rn.f16x2.{kind}x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
+    (got,) = evaluate_columns([f"cvt.rn.f16x2.{kind}x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
     number = torch.arange(256, dtype=torch.uint8).view(getattr(torch, EIGHT[kind])).float().numpy()
-    want = patterns("f16", number.astype(np.float64))
+    want = round_numbers("f16", number.astype(np.float64))
     assert (got == (want | want[::-1] << np.uint64(16))).all()
 
 
@@ -159,14 +161,14 @@ def test_every_half_becomes_torchs_byte(kind: str) -> None:
     """torch does not saturate: what is beyond the largest is made that before."""
     import torch
 
-    wide = (doubles("f16", ALL).astype(np.float32).view(np.uint32)).astype(np.uint64)
+    wide = (widen_patterns("f16", ALL).astype(np.float32).view(np.uint32)).astype(np.uint64)
     zeros = np.zeros_like(ALL)
-    found = over([f"cvt.rn.satfinite.{kind}x2.f16x2", f"cvt.rn.satfinite.{kind}x2.f32"],
-                 [[ALL | ALL[::-1] << np.uint64(16)], [zeros, wide]])  # fmt: skip
+    found = evaluate_columns([f"cvt.rn.satfinite.{kind}x2.f16x2", f"cvt.rn.satfinite.{kind}x2.f32"],
+                             [[ALL | ALL[::-1] << np.uint64(16)], [zeros, wide]])  # fmt: skip
     top = {"e4m3": 448.0, "e5m2": 57344.0}[kind]
-    number = torch.from_numpy(doubles("f16", ALL)).float().clamp(-top, top)
+    number = torch.from_numpy(widen_patterns("f16", ALL)).float().clamp(-top, top)
     want = number.to(getattr(torch, EIGHT[kind])).view(torch.uint8).numpy().astype(np.uint64)
-    want = np.where(np.isnan(doubles("f16", ALL)), np.uint64(0x7F), want)
+    want = np.where(np.isnan(widen_patterns("f16", ALL)), np.uint64(0x7F), want)
     assert (found[0] == (want | want[::-1] << np.uint64(8))).all()
     assert (found[1] == want).all()
 
@@ -177,16 +179,16 @@ def test_every_small_float_is_the_oracles(kind: str) -> None:
     mask = 63 if kind in ("e2m3", "e3m2") else (1 << size) - 1
     given = (BYTES & np.uint64(mask)) | (BYTES[::-1] & np.uint64(mask)) << np.uint64(size)
     forms = [f"cvt.rn{relu}.f16x2.{kind}x2" for relu in ("", ".relu")]
-    for form, got in zip(forms, over(forms, [[given], [given]]), strict=True):
+    for form, got in zip(forms, evaluate_columns(forms, [[given], [given]]), strict=True):
         assert got.tolist() == [evaluate(form, int(one)) for one in given]
         # And back: what a small float means is rounded to it.
         for at in (0, 16):
-            one = doubles("f16", got >> np.uint64(at) & np.uint64(0xFFFF)).astype(np.float32)
+            one = widen_patterns("f16", got >> np.uint64(at) & np.uint64(0xFFFF)).astype(np.float32)
             bits = one.view(np.uint32).astype(np.uint64)
             back = f"cvt.rn.satfinite.{kind}x2.f32"
-            (small,) = over([back], [[np.zeros_like(bits), bits]])
-            (again,) = over([f"cvt.rn.f16x2.{kind}x2"], [[small]])
-            same = doubles("f16", again & np.uint64(0xFFFF)).astype(np.float32)
+            (small,) = evaluate_columns([back], [[np.zeros_like(bits), bits]])
+            (again,) = evaluate_columns([f"cvt.rn.f16x2.{kind}x2"], [[small]])
+            same = widen_patterns("f16", again & np.uint64(0xFFFF)).astype(np.float32)
             keeps = np.isfinite(one)
             assert (same == one)[keeps].all()
 
@@ -214,7 +216,9 @@ def test_random_bits_carry_as_a_gpu_adds_them(kind: str) -> None:
              for _ in range(2 if pair else 4)]  # fmt: skip
     floats = [one.astype(np.float32) for one in given]
     form = f"cvt.rs.satfinite.{kind}{'x2' if pair else 'x4'}.f32"
-    (got,) = over([form], [[*(one.view(np.uint32).astype(np.uint64) for one in floats), words]])
+    (got,) = evaluate_columns(
+        [form], [[*(one.view(np.uint32).astype(np.uint64) for one in floats), words]]
+    )
     size = 16 if pair else 4 if kind == "e2m1" else 8
     for at, one in enumerate(floats):
         if pair:  # the lower 13 of a half, or all 16
@@ -239,7 +243,7 @@ def test_random_bits_carry_as_a_gpu_adds_them(kind: str) -> None:
 def test_every_scale_is_torchs() -> None:
     import torch
 
-    (got,) = over(["cvt.rn.bf16x2.ue8m0x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
+    (got,) = evaluate_columns(["cvt.rn.bf16x2.ue8m0x2"], [[BYTES | BYTES[::-1] << np.uint64(8)]])
     number = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu).float()
     want = number.to(torch.bfloat16).view(torch.int16).numpy().astype(np.uint16).astype(np.uint64)
     want = np.where(np.isnan(number.numpy()), np.uint64(0x7FFF), want)
@@ -250,8 +254,8 @@ def test_every_scale_is_torchs() -> None:
 @pytest.mark.parametrize("words", ["", ".satfinite"])
 def test_every_brain_float_becomes_the_scale_beside(mode: str, words: str) -> None:
     form = f"cvt.{mode}{words}.ue8m0x2.bf16x2"
-    (got,) = over([form], [[ALL]])
-    size = np.abs(doubles("bf16", ALL))
+    (got,) = evaluate_columns([form], [[ALL]])
+    size = np.abs(widen_patterns("bf16", ALL))
     exact = np.log2(size)
     exponent = np.clip(np.floor(exact) if mode == "rz" else np.ceil(exact), -127, 128)
     want = np.where(size == 0, 0, exponent + 127)
@@ -265,7 +269,7 @@ MODES = {"rn": 0, "rz": 1, "rp": 2, "rm": 3}  # MPFR's numbers
 ARITHMETIC = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "sqrt": 1, "rcp": 1}
 
 
-def made_by(mpfr: Any, opcode: str, a: Any, b: Any, c: Any) -> Any:
+def evaluate_mpfr(mpfr: Any, opcode: str, a: Any, b: Any, c: Any) -> Any:
     if opcode == "fma":
         return mpfr.fma(a, b, c)
     if opcode in ("sqrt", "rcp"):
@@ -282,8 +286,8 @@ def test_arithmetic_is_rounded_as_mpfr_does(opcode: str, mode: str, kind: str) -
     shape = FORMATS[kind]
     form = f"{opcode}.{mode}.{kind}"
     random = np.random.default_rng(5)
-    given = [values(kind, 2048, random) for _ in range(ARITHMETIC[opcode])]
-    (got,) = over([form], [given])
+    given = [draw_patterns(kind, 2048, random) for _ in range(ARITHMETIC[opcode])]
+    (got,) = evaluate_columns([form], [given])
     least, top = shape.min_exponent - shape.mantissa + 1, shape.bias + 1
     context = gmpy2.context(precision=shape.mantissa + 1, emin=least, emax=top, subnormalize=True,
                             round=MODES[mode])  # fmt: skip
@@ -291,7 +295,7 @@ def test_arithmetic_is_rounded_as_mpfr_does(opcode: str, mode: str, kind: str) -
     with gmpy2.context(context):
         for bits, *numbers in zip(got.tolist(), *floats, strict=True):
             a, b, c = (*map(gmpy2.mpfr, numbers), None, None)[:3]
-            want = made_by(gmpy2, opcode, a, b, c)
+            want = evaluate_mpfr(gmpy2, opcode, a, b, c)
             made = UNSIGNED[kind](bits).view(FLOATS[kind]).item()
             if gmpy2.is_nan(want):
                 assert made != made and bits == shape.nan

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
-import executing
 import numpy as np
+import ptx_launch
 import pytest
 from papergpu.build import list_source_handlers
 from papergpu.errors import Finding
@@ -19,7 +19,15 @@ from papergpu.forms import find_form
 from papergpu.launch import Settings
 from papergpu.reals import Real
 from papergpu.reference import evaluate
-from threads import SOURCES, Trial, all_forms, launch, of_handlers, tried, wrong
+from thread_forms import (
+    SOURCES,
+    Trial,
+    build_trials,
+    launch_cells,
+    list_forms,
+    list_mistakes,
+    pick_handler_forms,
+)
 
 COMPARISONS = ("set", "setp")  # more than half of all forms, and as many combinations
 
@@ -55,68 +63,68 @@ def allowed_error(written: str, *operands: int) -> Fraction:
 
 
 @cache
-def by_opcode() -> dict[str, list[str]]:
+def group_by_opcode() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for form in all_forms():
+    for form in list_forms():
         found.setdefault(form.partition(".")[0], []).append(form)
     return found
 
 
 @cache
-def covering() -> dict[str, str]:
+def cover_handlers() -> dict[str, str]:
     """The first form that each handler is used for."""
-    return of_handlers(all_forms())
+    return pick_handler_forms(list_forms())
 
 
-@pytest.mark.parametrize("opcode", by_opcode())
+@pytest.mark.parametrize("opcode", group_by_opcode())
 def test_every_form_is_what_the_oracle_says(opcode: str) -> None:
-    forms = by_opcode()[opcode]
+    forms = group_by_opcode()[opcode]
     rows = 32 if opcode not in COMPARISONS else 16 * 2
     if opcode in COMPARISONS:  # each with a predicate, in one of two ways
         forms = [form for number, form in enumerate(forms) if number % 3 == len(form) % 3]
     trials = [Trial(form, negated=number % 2 == 1) for number, form in enumerate(forms)]
-    one = tried(trials, rows)
-    assert wrong(one, one.run()) == []
+    one = build_trials(trials, rows)
+    assert list_mistakes(one, one.run_trials()) == []
 
 
 def test_each_handler_leaves_other_lanes_alone() -> None:
-    forms = list(dict.fromkeys(covering().values()))
+    forms = list(dict.fromkeys(cover_handlers().values()))
     trials = [Trial(form) for form in forms]
-    one = tried(trials, 64, guarded=[True] * len(trials))
-    assert wrong(one, one.run()) == []
+    one = build_trials(trials, 64, guarded=[True] * len(trials))
+    assert list_mistakes(one, one.run_trials()) == []
 
 
 def test_both_results_of_a_comparison() -> None:
-    forms = [form for form in by_opcode()["setp"] if "x2" not in form][::7]
-    one = tried([Trial(form, pair=True) for form in forms], 32)
-    assert wrong(one, one.run()) == []
+    forms = [form for form in group_by_opcode()["setp"] if "x2" not in form][::7]
+    one = build_trials([Trial(form, pair=True) for form in forms], 32)
+    assert list_mistakes(one, one.run_trials()) == []
 
 
 @pytest.mark.parametrize("form", ["min", "max"])
 @pytest.mark.parametrize("words", ["", ".ftz", ".NaN", ".ftz.NaN", ".abs", ".NaN.abs"])
 def test_of_three(form: str, words: str) -> None:
     written = f"{form}{words}.f32"
-    one = tried([Trial(written, row=find_form(written, 4))], 512)
-    assert wrong(one, one.run()) == []
+    one = build_trials([Trial(written, row=find_form(written, 4))], 512)
+    assert list_mistakes(one, one.run_trials()) == []
 
 
 def test_every_table_of_three_bits() -> None:
-    one = tried([Trial("lop3.b32", table=table) for table in range(256)], 32)
-    assert wrong(one, one.run()) == []
+    one = build_trials([Trial("lop3.b32", table=table) for table in range(256)], 32)
+    assert list_mistakes(one, one.run_trials()) == []
 
 
 @pytest.mark.exhaustive("all handlers of a thread's instructions, spoilt")
 def test_a_spoilt_handler_is_seen() -> None:
     """Every handler of a thread's instructions is used by a form, which fails once it is spoilt."""
-    covered = covering()
+    covered = cover_handlers()
     names = frozenset().union(*(list_source_handlers(source) for source in SOURCES))
     assert {name for name in names - set(covered) if not name.startswith(MOVES + FUSED)} == set()
-    one = tried([Trial(form) for form in dict.fromkeys(covered.values())], 32)
-    clean = one.run()
+    one = build_trials([Trial(form) for form in dict.fromkeys(covered.values())], 32)
+    clean = one.run_trials()
     for name, form in covered.items():
         assert one.kernel.mutate(name, form)
         try:
-            changed = any((a != b).any() for a, b in zip(one.run(), clean, strict=True))
+            changed = any((a != b).any() for a, b in zip(one.run_trials(), clean, strict=True))
         except Finding:
             changed = True
         assert changed, f"nobody sees that {name} is wrong"
@@ -128,12 +136,12 @@ MOVES = ("pack.", "unpack.", "mov.")
 FUSED = ("fms.", "fnma.")  # test_fuse.py has them
 
 
-def moved(lines: str) -> tuple[list[int], list[int]]:
+def move_pair(lines: str) -> tuple[list[int], list[int]]:
     """Two numbers of each lane, and what PTX makes of %d1 and %d2 in %d3 and %d4."""
     random = np.random.default_rng(3)
     cells = random.integers(0, 1 << 64, (32, 4), np.uint64)
     given = [int(one) for one in cells[5, :2]]
-    kernel = executing.kernel(f"""
+    kernel = ptx_launch.load_kernel(f"""
         .version 8.7
         .target sm_90
         .address_size 64
@@ -154,7 +162,7 @@ def moved(lines: str) -> tuple[list[int], list[int]]:
         st.global.b64 [%rd1+24], %d4;
         ret;
         }}""")
-    launch(kernel, cells)
+    launch_cells(kernel, cells)
     return given, [int(one) for one in cells[5, 2:]]
 
 
@@ -171,29 +179,29 @@ PARTS = {
 
 @pytest.mark.parametrize("parts", PARTS)
 def test_registers_are_packed_and_opened(parts: str) -> None:
-    (a, b), (first, second) = moved(PARTS[parts])
+    (a, b), (first, second) = move_pair(PARTS[parts])
     assert (first, second) == ((a, b) if parts == "2x64" else (a >> 32 | (a & 0xFFFFFFFF) << 32, 0))
 
 
 def test_a_wider_register_is_read_by_its_low_bits_and_gets_the_sign() -> None:
-    (a, b), (first, second) = moved("cvt.s64.s8 %d3, %d1; cvt.s16.s8 %d4, %d2;")
+    (a, b), (first, second) = move_pair("cvt.s64.s8 %d3, %d1; cvt.s16.s8 %d4, %d2;")
     low = [(one & 0xFF) - (256 if one & 0x80 else 0) for one in (a, b)]
     assert first == low[0] % (1 << 64)
     assert second == low[1] % (1 << 64)
-    (a, b), (first, second) = moved("cvt.u16.u64 %d3, %d1; cvt.u8.u32 %d4, %d2;")
+    (a, b), (first, second) = move_pair("cvt.u16.u64 %d3, %d1; cvt.u8.u32 %d4, %d2;")
     assert (first, second) == (a & 0xFFFF, b & 0xFF)
 
 
 # Approximations.
 
-APPROXIMATE = [form for form in all_forms() if ".approx" in form or ".full" in form]
+APPROXIMATE = [form for form in list_forms() if ".approx" in form or ".full" in form]
 
 
 @pytest.mark.parametrize("form", [form for form in APPROXIMATE if not form.endswith("f64")])
 def test_a_perturbed_approximation_stays_within_what_is_documented(form: str) -> None:
-    one = tried([Trial(form)], 256, seed=7)
-    plain, (outs,) = one.run(), one.run(Settings(checks=False, perturb=5))
-    assert (one.run(Settings(checks=False, perturb=5))[0] == outs).all()
+    one = build_trials([Trial(form)], 256, seed=7)
+    plain, (outs,) = one.run_trials(), one.run_trials(Settings(checks=False, perturb=5))
+    assert (one.run_trials(Settings(checks=False, perturb=5))[0] == outs).all()
     kind = form.rpartition(".")[2]
     inputs = one.inputs[0][:, : len(one.trials[0].operands)].tolist()
     pair = kind.endswith("x2")
@@ -202,12 +210,12 @@ def test_a_perturbed_approximation_stays_within_what_is_documented(form: str) ->
     for row, made in zip(inputs, outs[:, 0].tolist(), strict=True):
         for at in (0, 16) if pair else (0,):
             given = [bits >> at & ((1 << size) - 1) for bits in row]
-            within(single, given, made >> at & ((1 << size) - 1))
+            assert_within(single, given, made >> at & ((1 << size) - 1))
     assert (plain[0] != outs).any()
     assert shape.name in ("f16", "bf16", "f32")
 
 
-def within(form: str, given: Sequence[int], made: int) -> None:
+def assert_within(form: str, given: Sequence[int], made: int) -> None:
     shape = FORMATS[form.rpartition(".")[2]]
     got, exact, rounded = shape.decode(made), evaluate_exact(form, *given), evaluate(form, *given)
     if got.kind != "finite" or not got.magnitude:

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import papergpu
 import pytest
-from apart import HERE, cases, outcomes, python, wrong
-from apart import SCRIPTS as SOURCES
 from conftest import exhaustive
 from papergpu import build
+from separate_process import HERE, catch_error, list_cases, read_outcomes, run_python
+from separate_process import SCRIPTS as SOURCES
 
 # Scripts of cases, and the targets that each is run for; the first of them stands for all.
 SCRIPTS = {"front_cases.py": ["sm_90", "sm_80"], "descriptor_cases.py": ["sm_90", "sm_100"]}
 
 
-def every(script: str, *targets: str) -> list[object]:
+def expand_targets(script: str, *targets: str) -> list[object]:
     """The cases of a script, for each target."""
-    return [(script, case, target) for target in targets for case in cases(script)]
+    return [(script, case, target) for target in targets for case in list_cases(script)]
 
 
-FIRST = [one for script, (first, _) in SCRIPTS.items() for one in every(script, first)]
-LATER = [one for script, (_, *more) in SCRIPTS.items() for one in every(script, *more)]
+FIRST = [one for script, (first, _) in SCRIPTS.items() for one in expand_targets(script, first)]
+LATER = [one for script, (_, *more) in SCRIPTS.items() for one in expand_targets(script, *more)]
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ LATER = [one for script, (_, *more) in SCRIPTS.items() for one in every(script, 
     exhaustive([*FIRST, *LATER], "all architectures", light=len(FIRST)),
 )
 def test_kernel(script: str, case: str, target: str) -> None:
-    wrong = outcomes(script, target)[case]
+    wrong = read_outcomes(script, target)[case]
     assert not wrong, wrong
 
 
 @pytest.mark.exhaustive("all architectures: what Triton has for sm_100 alone")
-@pytest.mark.parametrize("case", cases("blackwell_cases.py"))
+@pytest.mark.parametrize("case", list_cases("blackwell_cases.py"))
 def test_kernel_for_blackwell(case: str) -> None:
-    wrong = outcomes("blackwell_cases.py")[case]
+    wrong = read_outcomes("blackwell_cases.py")[case]
     assert not wrong, wrong
 
 
@@ -59,10 +59,10 @@ def test_a_script_is_run(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     run = ["-m", "papergpu", "run", "--target", "sm_80", "--schedule", "random", "--seed", "5"]
     caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "TRITON_INTERPRET": "1"}
-    right = python(*run, "--no-checks", str(script), "32", "--more", **caches)
+    right = run_python(*run, "--no-checks", str(script), "32", "--more", **caches)
     assert right.returncode == 0, right.stderr
     assert right.stdout.strip() == "__main__ ['32', '--more'] True (8, 0)"
-    wrong = python(*run, str(script), "128", **caches)
+    wrong = run_python(*run, str(script), "128", **caches)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     (line,) = wrong.stderr.splitlines()
     text = (HERE / "front_kernels.py").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_a_script_is_counted(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     caches = {"TRITON_CACHE_DIR": str(tmp_path / "triton")}
     run = ["-m", "papergpu", "run", "--profile", "--no-checks", str(script), "32"]
-    done = python(*run, **caches)
+    done = run_python(*run, **caches)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("__main__ ['32'] True")  # the counts go elsewhere
     head, *lines = done.stderr.splitlines()
@@ -90,9 +90,9 @@ def test_a_script_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
-    gone = python("-m", "papergpu", "run", str(tmp_path / "gone.py"))
+    gone = run_python("-m", "papergpu", "run", str(tmp_path / "gone.py"))
     assert gone.returncode == 1 and "gone.py: there is no such script" in gone.stderr
-    old = python("-m", "papergpu", "run", "--target", "sm_70", str(tmp_path / "gone.py"))
+    old = run_python("-m", "papergpu", "run", "--target", "sm_70", str(tmp_path / "gone.py"))
     assert old.returncode == 2 and "'sm_70' is no target that is executed" in old.stderr
 
 
@@ -101,14 +101,14 @@ def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_package_is_never_the_folder_of_its_tests() -> None:
     assert Path(papergpu.__file__ or "").parent == SOURCES / "papergpu"
-    done = python("-c", "import papergpu; print(papergpu.__file__)")
+    done = run_python("-c", "import papergpu; print(papergpu.__file__)")
     assert done.stdout.strip() == str(SOURCES / "papergpu" / "__init__.py"), done.stderr
     assert not (HERE / "__init__.py").exists()
 
 
 APART = """
 import json, os, sys
-from apart import cases, wrong
+from separate_process import catch_error, list_cases
 
 def case_right(word): pass
 def case_wrong(word): raise ValueError(word)
@@ -117,26 +117,27 @@ def helper(): pass
 if sys.argv[1] == "fail":
     sys.exit("it cannot go on")
 print("something else")
-print(json.dumps({name: wrong(globals()[name], sys.argv[1]) for name in cases(__file__)}))
+print(json.dumps({name: catch_error(globals()[name], sys.argv[1])
+                  for name in list_cases(__file__)}))
 """
 
 
 def test_what_is_wrong_comes_back_by_case(tmp_path: Path) -> None:
     path = tmp_path / "some_cases.py"
     path.write_text(APART)
-    assert cases(str(path)) == ["case_right", "case_wrong"]
-    found = outcomes(str(path), "mend it")
+    assert list_cases(str(path)) == ["case_right", "case_wrong"]
+    found = read_outcomes(str(path), "mend it")
     assert found["case_right"] == "" and found["case_wrong"].endswith("ValueError: mend it\n")
     with pytest.raises(AssertionError, match="it cannot go on"):
-        outcomes(str(path), "fail")
+        read_outcomes(str(path), "fail")
 
 
 def test_an_interrupt_is_no_outcome() -> None:
-    def stopped() -> None:
+    def raise_interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        wrong(stopped)
+        catch_error(raise_interrupt)
 
 
 LINKED = """
@@ -172,5 +173,5 @@ def test_of_a_library_only_what_is_asked_for_is_kept_and_links_the_same(tmp_path
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "core").symlink_to(build.compile_engine().parent)
     caches = {"TRITON_CACHE_DIR": str(tmp_path), "PAPERGPU_CACHE": str(tmp_path / "kept")}
-    done = python(str(script), **caches)
+    done = run_python(str(script), **caches)
     assert done.returncode == 0, done.stderr

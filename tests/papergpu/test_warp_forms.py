@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from executing import execute, kernel_of
+from ptx_launch import execute_ptx, write_kernel
 
 RANDOM = np.random.default_rng(17)
 LOW, HIGH = 0x0000FFF5, 0xFFFF000A  # two masks that are all lanes, lane 0 in the first
@@ -23,19 +23,19 @@ PLACED = f"""
 MASKS = {"-1": [0xFFFFFFFF], "%r11": [LOW, HIGH]}
 
 
-def lanes_of(mask: int) -> list[int]:
+def list_lanes(mask: int) -> list[int]:
     return [lane for lane in range(32) if mask >> lane & 1]
 
 
-def made(body: str, given: np.ndarray) -> np.ndarray:
+def run_warp(body: str, given: np.ndarray) -> np.ndarray:
     out = np.zeros((32, 2), np.uint32)
-    ptx = kernel_of(f"{PLACED}{body} st.global.v2.u32 [%rd5], {{%r3, %r4}}; ret;", 2)
+    ptx = write_kernel(f"{PLACED}{body} st.global.v2.u32 [%rd5], {{%r3, %r4}}; ret;", 2)
     ptx = ptx.replace("8.8", "8.6").replace("sm_90a", "sm_100a")
-    execute(ptx, given, out)
+    execute_ptx(ptx, given, out)
     return out
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
@@ -47,8 +47,8 @@ REDUCTIONS: dict[str, Callable[[int, int], int]] = {
     "xor.b32": lambda a, b: a ^ b,
     "min.u32": min,
     "max.u32": max,
-    "min.s32": lambda a, b: min(a, b, key=signed),
-    "max.s32": lambda a, b: max(a, b, key=signed),
+    "min.s32": lambda a, b: min(a, b, key=to_signed),
+    "max.s32": lambda a, b: max(a, b, key=to_signed),
 }
 
 
@@ -60,10 +60,10 @@ def test_a_reduction_over_lanes(form: str, mask: str) -> None:
         given |= np.uint64(0xFFFF0000)
     if form == "or.b32":
         given &= np.uint64(0xFFFF0000)
-    got = made(f"redux.sync.{form} %r3, %r1, {mask};", given)[:, 0]
+    got = run_warp(f"redux.sync.{form} %r3, %r1, {mask};", given)[:, 0]
     for one in MASKS[mask]:
-        values = [int(given[lane]) & 0xFFFFFFFF for lane in lanes_of(one)]
-        assert (got[lanes_of(one)] == reduce(REDUCTIONS[form], values) % (1 << 32)).all()
+        values = [int(given[lane]) & 0xFFFFFFFF for lane in list_lanes(one)]
+        assert (got[list_lanes(one)] == reduce(REDUCTIONS[form], values) % (1 << 32)).all()
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -74,14 +74,14 @@ def test_a_reduction_of_floats_over_lanes(operation: str, words: str, mask: str)
     values[[4, 17]] = np.nan  # one of each mask
     cells = np.zeros((32, 2), np.float32)
     cells[:, 0] = values
-    got = made(f"redux.sync.{operation}{words}.f32 %f3, %f1, {mask}; mov.b32 %r3, %f3;", cells)
+    got = run_warp(f"redux.sync.{operation}{words}.f32 %f3, %f1, {mask}; mov.b32 %r3, %f3;", cells)
     for one in MASKS[mask]:
-        kept = values[lanes_of(one)]
+        kept = values[list_lanes(one)]
         kept = np.abs(kept) if "abs" in words else kept
         fold = {"min": np.fmin, "max": np.fmax}[operation]
         want = np.float32(fold.reduce(kept))
         bits = 0x7FFFFFFF if "NaN" in words else int(want.view(np.uint32))
-        assert (got[lanes_of(one), 0] == bits).all()
+        assert (got[list_lanes(one), 0] == bits).all()
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -89,18 +89,18 @@ def test_a_reduction_of_floats_over_lanes(operation: str, words: str, mask: str)
 def test_a_vote(true: int, mask: str) -> None:
     """`true` lanes vote for it: none, the lowest, the lower half, or all."""
     given = (np.arange(32) < true).astype(np.uint64)
-    out = made(f"""
+    out = run_warp(f"""
       vote.sync.all.pred %p2, %p1, {mask}; @%p2 add.u32 %r4, %r4, 1;
       vote.sync.any.pred %p3, %p1, {mask}; @%p3 add.u32 %r4, %r4, 2;
       vote.sync.uni.pred %p4, %p1, {mask}; @%p4 add.u32 %r4, %r4, 4;
       vote.sync.any.pred %p5, !%p1, {mask}; @%p5 add.u32 %r4, %r4, 8;
       vote.sync.ballot.b32 %r3, %p1, {mask};""", given)  # fmt: skip
     for one in MASKS[mask]:
-        votes = [int(given[lane]) for lane in lanes_of(one)]
+        votes = [int(given[lane]) for lane in list_lanes(one)]
         said = (all(votes) + 2 * any(votes) + 4 * (all(votes) or not any(votes))
                 + 8 * (not all(votes)))  # fmt: skip
-        ballot = sum(1 << lane for lane in lanes_of(one) if given[lane])
-        assert (out[lanes_of(one)] == (ballot, said)).all()
+        ballot = sum(1 << lane for lane in list_lanes(one) if given[lane])
+        assert (out[list_lanes(one)] == (ballot, said)).all()
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -110,10 +110,10 @@ def test_lanes_that_hold_the_same(kind: str, mask: str) -> None:
     if kind == "b64":
         given <<= np.uint64(34)  # what differs stands in the upper half
     register = "%r1" if kind == "b32" else "%rd6"
-    out = made(f"match.any.sync.{kind} %r3, {register}, {mask};", given)[:, 0]
+    out = run_warp(f"match.any.sync.{kind} %r3, {register}, {mask};", given)[:, 0]
     for one in MASKS[mask]:
-        for lane in lanes_of(one):
-            same = [other for other in lanes_of(one) if given[other] == given[lane]]
+        for lane in list_lanes(one):
+            same = [other for other in list_lanes(one) if given[other] == given[lane]]
             assert out[lane] == sum(1 << other for other in same)
 
 
@@ -126,22 +126,22 @@ def test_whether_all_lanes_hold_the_same(kind: str, other: int | None, mask: str
     if other is not None:
         given[other] ^= np.uint64(1 << (34 if kind == "b64" else 0))
     register = "%r1" if kind == "b32" else "%rd6"
-    out = made(f"""
+    out = run_warp(f"""
       setp.eq.u32 %p2, {1 if other is not None else 0}, 1; mov.u32 %r3, 99;
       match.all.sync.{kind} %r3|%p2, {register}, {mask}; selp.u32 %r4, 1, 0, %p2;
       """, given)  # fmt: skip
     for one in MASKS[mask]:
         same = other is None or not one >> other & 1
-        assert (out[lanes_of(one)] == ((one, 1) if same else (0, 0))).all()
+        assert (out[list_lanes(one)] == ((one, 1) if same else (0, 0))).all()
 
 
 @pytest.mark.parametrize("mask", MASKS)
 def test_one_lane_is_elected(mask: str) -> None:
-    out = made(f"""
+    out = run_warp(f"""
       mov.u32 %r3, 99; elect.sync %r3|%p2, {mask}; selp.u32 %r4, 1, 0, %p2;
       elect.sync _|%p3, {mask}; @%p3 add.u32 %r4, %r4, 2;""", np.zeros(32, np.uint64))  # fmt: skip
     for one in MASKS[mask]:
-        lanes = lanes_of(one)
+        lanes = list_lanes(one)
         assert len(set(out[lanes, 0])) == 1 and out[lanes[0], 0] in lanes
         chosen = out[lanes, 0] == np.array(lanes)
         assert (out[lanes, 1] == 3 * chosen).all()
@@ -160,7 +160,7 @@ def test_a_shuffle_says_whether_it_was_within_bounds(
 ) -> None:
     """Within segments of 8 lanes; a lane that would read beyond one keeps its own."""
     given = RANDOM.integers(0, 1 << 32, 32, np.uint64)
-    out = made(f"""
+    out = run_warp(f"""
       setp.eq.u32 %p2, %r10, 50; @!%p2 mov.u32 %r4, 0;
       shfl.sync.{mode}.b32 %r3|%p2, %r1, {by}, {clamp}, -1; selp.u32 %r4, 1, 0, %p2;
       """, given)  # fmt: skip
@@ -172,7 +172,7 @@ def test_a_shuffle_says_whether_it_was_within_bounds(
 
 
 def test_clocks_go_on_and_lanes_read_the_same() -> None:
-    out = made("""
+    out = run_warp("""
       mov.u32 %r20, %clock; mov.u64 %rd20, %clock64; add.u32 %r21, %r20, %r20;
       mov.u32 %r22, %clock; mov.u64 %rd22, %clock64; sub.u32 %r3, %r22, %r20;
       sub.u64 %rd23, %rd22, %rd20; cvt.u32.u64 %r4, %rd23;""", np.zeros(32, np.uint64))  # fmt: skip
@@ -180,12 +180,12 @@ def test_clocks_go_on_and_lanes_read_the_same() -> None:
 
 
 def test_the_upper_half_of_a_clock_that_has_just_begun() -> None:
-    out = made("mov.u32 %r3, %clock_hi; mov.u32 %r4, %globaltimer_hi;", np.zeros(32, np.uint64))
+    out = run_warp("mov.u32 %r3, %clock_hi; mov.u32 %r4, %globaltimer_hi;", np.zeros(32, np.uint64))
     assert not out.any()
 
 
 def test_who_is_active() -> None:
-    out = made("""
+    out = run_warp("""
       setp.lt.u32 %p2, %r10, 7; @%p2 bra LOW;
       activemask.b32 %r3; bra.uni ON;
     LOW:

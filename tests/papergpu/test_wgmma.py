@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matrices import Reals, numbers
+from matrices import Reals, draw_matrix
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Result, Settings
-from warpgroups import group
+from warpgroups import run_wgmma
 
 DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
 
 
-def given(
+def draw_operands(
     kinds: tuple[str, str, str], n: int, steps: int, seed: int = 1
 ) -> tuple[Reals, Reals, Reals]:
     d, a, b = kinds
     generator = np.random.default_rng(seed)
     k = DEPTH[a] * steps
-    return (numbers(generator, a, 64, k), numbers(generator, b, k, n),
-            numbers(generator, "s8" if d == "s32" else d, 64, n))  # fmt: skip
+    return (draw_matrix(generator, a, 64, k), draw_matrix(generator, b, k, n),
+            draw_matrix(generator, "s8" if d == "s32" else d, 64, n))  # fmt: skip
 
 
-def form(kinds: tuple[str, str, str], n: int) -> str:
+def name_form(kinds: tuple[str, str, str], n: int) -> str:
     return f"m64n{n}k{DEPTH[kinds[1]]}.{'.'.join(kinds)}"
 
 
@@ -37,14 +37,14 @@ TYPES = [HALF, ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "
 def test_every_type(kinds: tuple[str, str, str], in_registers: bool) -> None:
     for n, width in ((8, 32), (24, 64), (128, 128), (256, 0)):
         steps = width // 32 or 2
-        a, b, c = given(kinds, n, steps)
+        a, b, c = draw_operands(kinds, n, steps)
         expected = a @ b + c
         if kinds[0] == "f16":
             if steps > 1:
                 a, b, c = np.round(a) // 8, np.round(b) // 8, np.round(c) // 8  # exact in halves
             expected = (a @ b + c).astype(np.float16)
-        got = group(form(kinds, n), kinds, a, b, c, width_a=width, width_b=width,
-                    in_registers=in_registers)  # fmt: skip
+        got = run_wgmma(name_form(kinds, n), kinds, a, b, c, width_a=width, width_b=width,
+                        in_registers=in_registers)  # fmt: skip
         np.testing.assert_array_equal(got, expected, err_msg=f"{n} {width}")
 
 
@@ -58,46 +58,46 @@ def test_every_layout_of_halves(width_a: int, width_b: int) -> None:
                      if width and not across} or {2}  # fmt: skip
             if len(steps) > 1:
                 continue
-            a, b, c = given(HALF, 64, *steps)
-            got = group(form(HALF, 64), HALF, a, b, c, width_a=width_a, width_b=width_b,
-                        across_a=across_a, across_b=across_b)  # fmt: skip
+            a, b, c = draw_operands(HALF, 64, *steps)
+            got = run_wgmma(name_form(HALF, 64), HALF, a, b, c, width_a=width_a, width_b=width_b,
+                            across_a=across_a, across_b=across_b)  # fmt: skip
             np.testing.assert_array_equal(got, a @ b + c, err_msg=f"{across_a} {across_b}")
 
 
 @pytest.mark.parametrize(("width", "base"), [(128, 1), (128, 5), (64, 2), (64, 3), (32, 1)])
 def test_a_pattern_that_begins_between_its_multiples(width: int, base: int) -> None:
-    a, b, c = given(HALF, 32, width // 32)
-    got = group(form(HALF, 32), HALF, a, b, c, width_a=width, width_b=width, base=base)
+    a, b, c = draw_operands(HALF, 32, width // 32)
+    got = run_wgmma(name_form(HALF, 32), HALF, a, b, c, width_a=width, width_b=width, base=base)
     np.testing.assert_array_equal(got, a @ b + c)
 
 
 @pytest.mark.parametrize("n", range(8, 257, 8))
 def test_every_width(n: int) -> None:
-    a, b, c = given(HALF, n, 1, n)
-    got = group(form(HALF, n), HALF, a, b, c, width_a=32, width_b=32, across_b=n % 16 == 0)
+    a, b, c = draw_operands(HALF, n, 1, n)
+    got = run_wgmma(name_form(HALF, n), HALF, a, b, c, width_a=32, width_b=32, across_b=n % 16 == 0)
     np.testing.assert_array_equal(got, a @ b + c)
 
 
 def test_scales_negate_and_forget() -> None:
-    a, b, c = given(HALF, 16, 4)
+    a, b, c = draw_operands(HALF, 16, 4)
     for scales in ((1, 1), (-1, 1), (1, -1), (-1, -1)):
-        got = group(form(HALF, 16), HALF, a, b, c, scales=scales)
+        got = run_wgmma(name_form(HALF, 16), HALF, a, b, c, scales=scales)
         np.testing.assert_array_equal(got, scales[0] * scales[1] * (a @ b) + c)
-    np.testing.assert_array_equal(group(form(HALF, 16), HALF, a, b, c, scale=0), a @ b)
+    np.testing.assert_array_equal(run_wgmma(name_form(HALF, 16), HALF, a, b, c, scale=0), a @ b)
 
 
 def test_single_bits() -> None:
     kinds = ("s32", "s8", "s8")  # bytes that hold bits
     generator = np.random.default_rng(3)
     a, b = generator.integers(-128, 128, (64, 32)), generator.integers(-128, 128, (32, 8))
-    c = numbers(generator, "s8", 64, 8)
+    c = draw_matrix(generator, "s8", 64, 8)
     both = (a[:, :, None] & b[None]) & 255
     expected = c + np.bitwise_count(both.astype(np.uint8)).sum(1)
     body = ("wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc"
             " {%d0, %d1, %d2, %d3}, %da0, %db0, 1;"
             "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;")  # fmt: skip
-    got = group(
-        form(kinds, 8),
+    got = run_wgmma(
+        name_form(kinds, 8),
         kinds,
         a.astype(float),
         b.astype(float),
@@ -113,14 +113,22 @@ def test_integers_saturate() -> None:
     kinds = ("s32", "s8", "s8")
     a, b, c = np.full((64, 32), 127.0), np.full((32, 8), 127.0), np.full((64, 8), 2.0**31 - 1)
     for tail, expected in ((".satfinite", 2.0**31 - 1), ("", 127 * 127 * 32 - 2.0**31 - 1)):
-        got = group(form(kinds, 8) + tail, kinds, a, b, c, width_a=32, width_b=32)
+        got = run_wgmma(name_form(kinds, 8) + tail, kinds, a, b, c, width_a=32, width_b=32)
         np.testing.assert_array_equal(got, expected)
 
 
 def test_operations_are_counted() -> None:
-    a, b, c = given(HALF, 64, 4)
+    a, b, c = draw_operands(HALF, 64, 4)
     answer: list[Result] = []
-    group(form(HALF, 64), HALF, a, b, c, settings=Settings(threads=1, profile=True), answer=answer)
+    run_wgmma(
+        name_form(HALF, 64),
+        HALF,
+        a,
+        b,
+        c,
+        settings=Settings(threads=1, profile=True),
+        answer=answer,
+    )
     counts = answer[0].counts
     assert counts is not None and counts["operations"].sum() == 2 * 64 * 64 * 64
 
@@ -134,51 +142,51 @@ OVERWRITE = "bar.sync 0; mad.lo.u32 %y, %i, 4, %s; st.shared.b32 [%y], 0; bar.sy
 
 
 def test_sums_are_old_until_they_are_waited_for() -> None:
-    a, b, c = given(HALF, 8, 4)
-    plain = group(form(HALF, 8), HALF, a, b, c)
+    a, b, c = draw_operands(HALF, 8, 4)
+    plain = run_wgmma(name_form(HALF, 8), HALF, a, b, c)
     np.testing.assert_array_equal(plain, a @ b + c)
     for body in (f"{FENCE} ISSUE {COMMIT}", f"{FENCE} ISSUE {WAIT}",
                  f"{FENCE} ISSUE {COMMIT} wgmma.wait_group.sync.aligned 1;"):  # fmt: skip
-        got = group(form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
+        got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
         np.testing.assert_array_equal(got, c)
 
 
 def test_operands_are_read_late() -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     body = f"{FENCE} ISSUE {COMMIT} {OVERWRITE} {WAIT}"
-    got = group(form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
+    got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
     assert (got != a @ b + c).any()
 
 
 def test_a_in_registers_is_read_when_it_is_issued() -> None:
     """PTX leaves that open; Triton overwrites it before the wait, and ptxas mends that."""
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     body = f"{FENCE} ISSUE {COMMIT} mov.b32 %a0, 0; {WAIT}"
-    got = group(form(HALF, 8), HALF, a, b, c, body=body, in_registers=True)
+    got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, in_registers=True)
     np.testing.assert_array_equal(got, a @ b + c)
 
 
 def test_a_group_waits_for_those_before_it() -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     more = (
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3},"
         "%da0, %db0, 1, 1, 1, 0, 0;"
     )
     body = f"{FENCE} ISSUE {COMMIT} {more} {COMMIT} wgmma.wait_group.sync.aligned 1;"
-    got = group(form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
+    got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
     np.testing.assert_array_equal(got, a @ b + c)
     body += WAIT
-    got = group(form(HALF, 8), HALF, a, b, c, body=body)
+    got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body)
     np.testing.assert_array_equal(got, a @ b + c + a[:, :16] @ b[:16])
 
 
 def test_who_waits_first_has_all_four_warps_products() -> None:
     """Warp 0 overwrites as soon as it has waited: the others have theirs none the less."""
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     body = (f"{FENCE} ISSUE {COMMIT} setp.eq.u32 %who, %warp, 0; @!%who bar.sync 1; {WAIT}"
             "mov.b32 %v, 0; mad.lo.u32 %y, %i, 4, %s; @%who st.shared.b32 [%y], %v;"
             "@%who bar.sync 1;")  # fmt: skip
-    got = group(form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
+    got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, settings=UNCHECKED)
     np.testing.assert_array_equal(got, a @ b + c)
 
 
@@ -211,53 +219,57 @@ def test_who_waits_first_has_all_four_warps_products() -> None:
     ],
 )  # fmt: skip
 def test_what_is_missing_is_found(body: str, says: str) -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     with pytest.raises(Finding, match=says):
-        group(form(HALF, 8), HALF, a, b, c, body=body)
+        run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body)
 
 
 @pytest.mark.parametrize(
     "touch", ["add.f32 %d127, %d1, %d1;", "mov.b32 %d1, 0;", "@%scale mov.b32 %d9, %d0;"]
 )
 def test_a_sum_that_is_touched_in_flight_is_found(touch: str) -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     body = f"{FENCE} ISSUE {COMMIT} {touch} {WAIT}"
     with pytest.raises(Finding, match="a sum of the wgmma.mma_async of .*, which is in flight"):
-        group(form(HALF, 8), HALF, a, b, c, body=body)
+        run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body)
     body = (
         f"{FENCE} ISSUE {COMMIT} wgmma.wait_group.sync.aligned 1; mov.b32 %d9, %d8; {WAIT} {touch}"
     )
-    group(form(HALF, 8), HALF, a, b, c, body=body)
+    run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body)
 
 
 def test_registers_of_a_may_be_written_behind_the_fence() -> None:
     """LLVM moves them there in Triton's kernels; ptxas puts a fence of its own."""
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     body = f"{FENCE} mov.b32 %a0, %a0; ISSUE {COMMIT} {WAIT}"
-    group(form(HALF, 8), HALF, a, b, c, body=body, in_registers=True)
+    run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, in_registers=True)
 
 
 def test_a_tile_that_is_overwritten_in_flight_is_found() -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     with pytest.raises(
         Finding, match="which what was begun at .* may still read: wait for it first"
     ):
-        group(form(HALF, 8), HALF, a, b, c, body=f"{FENCE} ISSUE {COMMIT} {OVERWRITE} {WAIT}")
-    group(form(HALF, 8), HALF, a, b, c, body=f"{FENCE} ISSUE {COMMIT} {WAIT} {OVERWRITE}")
+        run_wgmma(
+            name_form(HALF, 8), HALF, a, b, c, body=f"{FENCE} ISSUE {COMMIT} {OVERWRITE} {WAIT}"
+        )
+    run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=f"{FENCE} ISSUE {COMMIT} {WAIT} {OVERWRITE}")
 
 
 def test_stores_that_no_fence_follows_are_found() -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     with pytest.raises(Finding, match="ordinary stores wrote with no fence since: add fence.proxy"):
-        group(form(HALF, 8), HALF, a, b, c, body=f"{OVERWRITE} {FENCE} ISSUE {COMMIT} {WAIT}")
+        run_wgmma(
+            name_form(HALF, 8), HALF, a, b, c, body=f"{OVERWRITE} {FENCE} ISSUE {COMMIT} {WAIT}"
+        )
     body = f"{OVERWRITE} fence.proxy.async; bar.sync 0; {FENCE} ISSUE {COMMIT} {WAIT}"
-    group(form(HALF, 8), HALF, a, b, c, body=body)
+    run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body)
 
 
 def test_three_warps_are_no_warpgroup() -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     with pytest.raises(Finding, match="only 3 of this warpgroup are in the block"):
-        group(form(HALF, 8), HALF, a, b, c, threads=96)
+        run_wgmma(name_form(HALF, 8), HALF, a, b, c, threads=96)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +285,6 @@ def test_three_warps_are_no_warpgroup() -> None:
     ],
 )
 def test_what_is_no_form_is_refused(text: str) -> None:
-    a, b, c = given(HALF, 8, 4)
+    a, b, c = draw_operands(HALF, 8, 4)
     with pytest.raises(Unsupported):
-        group(form(HALF, 8), HALF, a, b, c, body="wgmma.mma_async.sync.aligned." + text)
+        run_wgmma(name_form(HALF, 8), HALF, a, b, c, body="wgmma.mma_async.sync.aligned." + text)

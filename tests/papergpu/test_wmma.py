@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from executing import HEAD, execute, kernel
-from matrices import WIDTHS, Reals, decoded, encoded, numbers
+from matrices import WIDTHS, Reals, decode_sums, draw_matrix, encode_numbers
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings, aligned_zeros
+from ptx_launch import HEAD, execute_ptx, load_kernel
 
 
-def registers(kind: str, rows: int, columns: int, sums: bool) -> int:
+def count_registers(kind: str, rows: int, columns: int, sums: bool) -> int:
     """How many registers a fragment has, by the table of fragments in the PTX ISA."""
     if kind == "f16":
         return 4 if sums else 8
     return max(1, rows * columns * WIDTHS[kind] // (64 if kind == "f64" else 32) // 32)
 
 
-def stored(matrix: Reals, kind: str, layout: str, stride: int) -> np.ndarray:
+def store_matrix(matrix: Reals, kind: str, layout: str, stride: int) -> np.ndarray:
     """A matrix in memory, its lines `stride` elements apart; what lies between is noise."""
     lines = matrix if layout == "row" else matrix.T
-    bits = encoded(lines, kind)
+    bits = encode_numbers(lines, kind)
     width = WIDTHS[kind]
     if width >= 8:
         found = np.full((len(lines), stride), 0xA5, f"u{width // 8}")
@@ -34,13 +34,13 @@ def stored(matrix: Reals, kind: str, layout: str, stride: int) -> np.ndarray:
     return found.reshape(-1)
 
 
-def read_back(memory: np.ndarray, kind: str, layout: str, stride: int, m: int, n: int) -> Reals:
+def read_matrix(memory: np.ndarray, kind: str, layout: str, stride: int, m: int, n: int) -> Reals:
     lines, length = (m, n) if layout == "row" else (n, m)
-    found = decoded(memory.reshape(lines, stride)[:, :length].astype(np.uint64), kind)
+    found = decode_sums(memory.reshape(lines, stride)[:, :length].astype(np.uint64), kind)
     return found if layout == "row" else found.T
 
 
-def multiplied(
+def multiply_wmma(
     shape: str,
     kinds: tuple[str, str, str, str],
     a: Reals,
@@ -64,17 +64,21 @@ def multiplied(
         least = matrix.shape[1] if layout == "row" else matrix.shape[0]
         stride = least + pad * 128 // WIDTHS[kind]
         strides.append(stride)
-        arrays.append(stored(matrix, kind, layout, stride))
+        arrays.append(store_matrix(matrix, kind, layout, stride))
     d_stride = (n if layouts[2] == "row" else m) + pad * 128 // WIDTHS[d_kind]
     d_lines = m if layouts[2] == "row" else n
     result = np.zeros(d_lines * d_stride, f"u{WIDTHS[d_kind] // 8}")
 
-    def names(letter: str, kind: str, rows: int, columns: int) -> str:
-        count = registers(kind, rows, columns, letter in "cd")
+    def name_registers(letter: str, kind: str, rows: int, columns: int) -> str:
+        count = count_registers(kind, rows, columns, letter in "cd")
         return "{" + ", ".join(f"%{letter}{i}" for i in range(count)) + "}"
 
-    lists = {"a": names("a", a_kind, m, k), "b": names("b", b_kind, k, n),
-             "c": names("c", c_kind, m, n), "d": names("d", d_kind, m, n)}  # fmt: skip
+    lists = {
+        "a": name_registers("a", a_kind, m, k),
+        "b": name_registers("b", b_kind, k, n),
+        "c": name_registers("c", c_kind, m, n),
+        "d": name_registers("d", d_kind, m, n),
+    }
     each = "b64" if a_kind == "f64" else "b32"
     where = "" if space == "generic" else f".{space}"
     body, tile = [], ""
@@ -121,8 +125,8 @@ def multiplied(
         piece = aligned_zeros(array.nbytes, 32).view(array.dtype)
         piece[:] = array
         given.append(piece)
-    execute(text, *given, settings=settings)
-    return read_back(given[3], d_kind, layouts[2], d_stride, m, n)
+    execute_ptx(text, *given, settings=settings)
+    return read_matrix(given[3], d_kind, layouts[2], d_stride, m, n)
 
 
 SIXTEEN = ("m16n16k16", "m32n8k16", "m8n32k16")
@@ -144,8 +148,8 @@ def test_every_shape_type_and_layout(shape: str, kinds: tuple[str, str, str, str
     generator = np.random.default_rng(3)
     m, n, k = (int(part) for part in shape[1:].replace("n", "k").split("k"))
     d, a_kind, b_kind, c_kind = kinds
-    a, b = numbers(generator, a_kind, m, k), numbers(generator, b_kind, k, n)
-    c = numbers(generator, "s8" if c_kind == "s32" else c_kind, m, n)
+    a, b = draw_matrix(generator, a_kind, m, k), draw_matrix(generator, b_kind, k, n)
+    c = draw_matrix(generator, "s8" if c_kind == "s32" else c_kind, m, n)
     expected = c + a @ b
     if d == "f16":
         expected = expected.astype(np.float16)
@@ -157,7 +161,7 @@ def test_every_shape_type_and_layout(shape: str, kinds: tuple[str, str, str, str
     tries = [(la, lb, lc, pad, space) for la, lb in sides for lc, pad, space in
              (("row", 0, "global"), ("col", 2, "shared"), ("row", 1, "generic"))]  # fmt: skip
     for la, lb, lc, pad, space in tries:
-        got = multiplied(
+        got = multiply_wmma(
             shape, kinds, a, b, c, (la, lb, lc), pad, space, "and" if a_kind == "b1" else ""
         )
         np.testing.assert_array_equal(got, expected, err_msg=f"{la} {lb} {lc} {pad} {space}")
@@ -165,17 +169,19 @@ def test_every_shape_type_and_layout(shape: str, kinds: tuple[str, str, str, str
 
 def test_single_bits_that_differ() -> None:
     generator = np.random.default_rng(5)
-    a, b = numbers(generator, "b1", 8, 128), numbers(generator, "b1", 128, 8)
-    got = multiplied("m8n8k128", ("s32", "b1", "b1", "s32"), a, b, np.zeros((8, 8)), option="xor")
+    a, b = draw_matrix(generator, "b1", 8, 128), draw_matrix(generator, "b1", 128, 8)
+    got = multiply_wmma(
+        "m8n8k128", ("s32", "b1", "b1", "s32"), a, b, np.zeros((8, 8)), option="xor"
+    )
     np.testing.assert_array_equal(got, (a[:, :, None] != b[None]).sum(1))
 
 
 def test_integers_saturate() -> None:
     a, b, c = np.full((16, 16), 127.0), np.full((16, 16), 127.0), np.full((16, 16), 2.0**31 - 1)
     kinds = ("s32", "s8", "s8", "s32")
-    got = multiplied("m16n16k16", kinds, a, b, c, option="satfinite")
+    got = multiply_wmma("m16n16k16", kinds, a, b, c, option="satfinite")
     assert (got == 2.0**31 - 1).all()
-    assert (multiplied("m16n16k16", kinds, a, b, c) < 0).all()
+    assert (multiply_wmma("m16n16k16", kinds, a, b, c) < 0).all()
 
 
 def test_a_matrix_beyond_its_array_is_found() -> None:
@@ -188,7 +194,7 @@ def test_a_matrix_beyond_its_array_is_found() -> None:
         ret; }"""
     )
     array = aligned_zeros(512, 32)
-    execute(text.replace("OFF", "0").replace("STRIDE", "16"), array)
+    execute_ptx(text.replace("OFF", "0").replace("STRIDE", "16"), array)
     for offset, stride, says in (
         ("0", "24", "reads 32 bytes at byte 480 of p0|reads 32 bytes at byte 5"),
         ("32", "16", "reads 32 bytes at byte 512 of p0, which has 512"),
@@ -196,7 +202,7 @@ def test_a_matrix_beyond_its_array_is_found() -> None:
         ("0", "12", "both must be multiples of 16"),
     ):
         with pytest.raises(Finding, match=says):
-            execute(text.replace("OFF", offset).replace("STRIDE", stride), array)
+            execute_ptx(text.replace("OFF", offset).replace("STRIDE", stride), array)
 
 
 @pytest.mark.parametrize(
@@ -213,4 +219,4 @@ def test_what_is_no_form_is_refused(text: str) -> None:
         HEAD + f".visible .entry k(.param .u64 p) {{ .reg .b64 %p; .reg .b32 %a<8>; {text} ret; }}"
     )
     with pytest.raises(Unsupported):
-        kernel(whole)
+        load_kernel(whole)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import figures
+import measured_figures
 import pytest
 
 EXPLAINED = Path(__file__).with_name("triton_failures.toml")
@@ -45,22 +45,24 @@ class Run:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # By their digests: a sample is the same each time, and the larger one holds the smaller.
         if self.sample:
-            by = sorted(items, key=lambda one: hashlib.sha256(named(one.nodeid).encode()).digest())
+            by = sorted(
+                items, key=lambda one: hashlib.sha256(strip_folders(one.nodeid).encode()).digest()
+            )
             chosen = set(by[: self.sample])
             items[:] = [one for one in items if one in chosen]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if not self.quiet:
-            print(f"\n{named(nodeid)}", end=" ", flush=True)
+            print(f"\n{strip_folders(nodeid)}", end=" ", flush=True)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            name = named(report.nodeid)
+            name = strip_folders(report.nodeid)
             self.outcomes[name] = "failed"
             self.said[name] = " ".join(str(report.longrepr).split())[-300:]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = named(report.nodeid)
+        name = strip_folders(report.nodeid)
         if report.when == "call" or report.outcome != "passed":
             self.outcomes[name] = "skipped" if hasattr(report, "wasxfail") else report.outcome
             self.times[name] = report.duration
@@ -72,13 +74,13 @@ class Run:
                     print(f"\n{name}: {self.said[name]}", flush=True)
 
 
-def named(nodeid: str) -> str:
+def strip_folders(nodeid: str) -> str:
     """A test's name without its folders: `test_core.py::test_dot[...]`."""
     path, mark, rest = nodeid.partition("::")
     return path.rpartition("/")[2] + mark + rest
 
 
-def on_the_cpu() -> Any:
+def redirect_cuda() -> Any:
     """Has torch make on the CPU what tests want to have on "cuda"."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -100,7 +102,7 @@ def on_the_cpu() -> Any:
     return OnTheCpu()
 
 
-def explained(target: str, checks: bool) -> Iterator[tuple[str, bool]]:
+def list_explained(target: str, checks: bool) -> Iterator[tuple[str, bool]]:
     """The patterns of tests that are known to fail on a target, and whether all of them do."""
     with EXPLAINED.open("rb") as file:
         for one in tomllib.load(file).get("failure", ()):
@@ -108,14 +110,14 @@ def explained(target: str, checks: bool) -> Iterator[tuple[str, bool]]:
                 yield one["test"], not one.get("some", False)
 
 
-def report(run: Run, seconds: float, checks: bool) -> tuple[int, Counter[str]]:
+def print_report(run: Run, seconds: float, checks: bool) -> tuple[int, Counter[str]]:
     """Print a table by function, and what is not explained; the exit status, and how many."""
-    patterns = list(explained(run.target, checks))
+    patterns = list(list_explained(run.target, checks))
     passes: dict[str, set[bool]] = defaultdict(set)  # of a pattern: whether its tests passed
     table: dict[str, Counter[str]] = defaultdict(Counter)
     unexplained, stale = [], []
     for name, outcome in sorted(run.outcomes.items()):
-        of = [one for one in patterns if fnmatchcase(name, escaped(one[0]))][:1]
+        of = [one for one in patterns if fnmatchcase(name, escape_brackets(one[0]))][:1]
         if outcome == "failed":
             outcome = "explained" if of else "failed"
             if not of:
@@ -145,7 +147,7 @@ def report(run: Run, seconds: float, checks: bool) -> tuple[int, Counter[str]]:
     return int(bool(unexplained or stale)), total
 
 
-def escaped(pattern: str) -> str:
+def escape_brackets(pattern: str) -> str:
     """A pattern in which brackets stand for themselves, as in the names of tests."""
     return pattern.replace("[", "[[]")
 
@@ -183,16 +185,16 @@ def main(given: Sequence[str] | None = None) -> int:
         arguments += ["-m", "interpreter"]
     if chosen.k:
         arguments += ["-k", chosen.k]
-    with on_the_cpu(), mock.patch("torch.cuda.device", contextlib.nullcontext):
+    with redirect_cuda(), mock.patch("torch.cuda.device", contextlib.nullcontext):
         pytest.main(arguments, plugins=[run])
     papergpu.deactivate()
-    status, total = report(run, time.perf_counter() - began, chosen.checks)
+    status, total = print_report(run, time.perf_counter() - began, chosen.checks)
     if chosen.record:
         words = sys.argv[1:] if given is None else given
         said = " ".join(["CHECKOUT" if one == str(chosen.checkout) else one for one in words])
         found = {one: total[one] for one in ("passed", "failed", "explained", "skipped")}
         command = f"python tests/papergpu/triton_tests.py {said}"
-        figures.record("triton", chosen.target, found, command)
+        measured_figures.record_figures("triton", chosen.target, found, command)
     return status
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from executing import HEAD, execute
-from matrices import WIDTHS, Reals, decoded, encoded, packed, unpacked
+from matrices import WIDTHS, Reals, decode_sums, encode_numbers, pack_registers, unpack_registers
 from papergpu.launch import Result, Settings
+from ptx_launch import HEAD, execute_ptx
 
 MODE = {0: 0, 128: 1, 64: 2, 32: 3}
 
@@ -20,12 +20,12 @@ class Tile:
     descriptors: tuple[int, ...]
 
 
-def swizzled(row: int, chunk: int, width: int) -> int:
+def swizzle_chunk(row: int, chunk: int, width: int) -> int:
     """Where chunk of 16 bytes lies in a row of a pattern of 8 rows of `width` bytes."""
     return chunk ^ {128: row % 8, 64: row // 2 % 4, 32: row // 4 % 2}[width]
 
 
-def tile(lines: Reals, kind: str, width: int, across: bool, base: int = 0) -> Tile:
+def lay_tile(lines: Reals, kind: str, width: int, across: bool, base: int = 0) -> Tile:
     """A matrix of which line i is row i of A (column i of B), its numbers those along k.
 
     `width` is that of the swizzle, 0 for none. `across` puts numbers side by side that have one k.
@@ -33,34 +33,34 @@ def tile(lines: Reals, kind: str, width: int, across: bool, base: int = 0) -> Ti
     """
     size = WIDTHS[kind] // 8
     count, depth = lines.shape
-    bits = encoded(lines, kind).astype(f"u{size}")
+    bits = encode_numbers(lines, kind).astype(f"u{size}")
     per = 16 // size
     step = 32 // size  # of k
     found = np.full(base * 128 + 2048 * count + 8192, 0x3C, np.uint8)
     descriptors = []
 
-    def put(at: int, chunk: np.ndarray) -> None:
+    def put_chunk(at: int, chunk: np.ndarray) -> None:
         found[base * 128 + at : base * 128 + at + 16] = np.ascontiguousarray(chunk).view(np.uint8)
 
     if not across and not width:
         lead, stride = 144, 2 * 144 * (depth // step)  # neither is what it would be without gaps
         for i in range(count):
             for c in range(depth // per):
-                put(i // 8 * stride + c * lead + i % 8 * 16, bits[i, c * per : (c + 1) * per])
+                put_chunk(i // 8 * stride + c * lead + i % 8 * 16, bits[i, c * per : (c + 1) * per])
         starts = [2 * lead * s for s in range(depth // step)]
     elif not across:
         lead, stride = 16, 8 * width + (1024 if base == 0 else 0)
         assert depth * size == width
         for i in range(count):
             for c in range(depth // per):
-                at = i // 8 * stride + i % 8 * width + swizzled(i, c, width) * 16
-                put(at, bits[i, c * per : (c + 1) * per])
+                at = i // 8 * stride + i % 8 * width + swizzle_chunk(i, c, width) * 16
+                put_chunk(at, bits[i, c * per : (c + 1) * per])
         starts = [32 * s for s in range(depth // step)]
     elif not width:
         stride, lead = 144, 144 * (count // 8) + 16
         for k in range(depth):
             for i in range(0, count, 8):
-                put(i // 8 * stride + k // 8 * lead + k % 8 * 16, bits[i : i + 8, k])
+                put_chunk(i // 8 * stride + k // 8 * lead + k % 8 * 16, bits[i : i + 8, k])
         starts = [2 * lead * s for s in range(depth // step)]
     else:
         group = width // size  # of m or n
@@ -69,7 +69,7 @@ def tile(lines: Reals, kind: str, width: int, across: bool, base: int = 0) -> Ti
         for k in range(depth):
             for i in range(0, count, 8):
                 at = i // group * lead + k // 8 * stride + k % 8 * width
-                put(at + swizzled(k, i % group // 8, width) * 16, bits[i : i + 8, k])
+                put_chunk(at + swizzle_chunk(k, i % group // 8, width) * 16, bits[i : i + 8, k])
         starts = [2 * stride * s for s in range(depth // step)]
     for start in starts:
         whole = (base * 128 + start) >> 4
@@ -79,12 +79,12 @@ def tile(lines: Reals, kind: str, width: int, across: bool, base: int = 0) -> Ti
     return Tile(found, tuple(descriptors))
 
 
-def rows_of_sums(lane: int, i: int) -> tuple[int, int]:
+def locate_sum(lane: int, i: int) -> tuple[int, int]:
     """Row and column of sum i of a thread of the 128, by the ISA's formula for matrix D."""
     return lane // 32 * 16 + lane % 32 // 4 + 8 * (i // 2 % 2), i // 4 * 8 + lane % 4 * 2 + (i & 1)
 
 
-def of_a(thread: int, i: int, per: int) -> tuple[int, int]:
+def locate_a(thread: int, i: int, per: int) -> tuple[int, int]:
     """Row and column of element i of matrix A in registers, `per` elements to each."""
     register, e = divmod(i, per)
     row = thread // 32 * 16 + thread % 32 // 4 + 8 * (register % 2)
@@ -120,7 +120,7 @@ done:
 )
 
 
-def group(
+def run_wgmma(
     form: str,
     kinds: tuple[str, str, str],
     a: Reals,
@@ -148,8 +148,8 @@ def group(
     """  # fmt: skip
     d_kind, a_kind, b_kind = kinds
     n = b.shape[1]
-    left = tile(a, a_kind, width_a, across_a, base)
-    right = tile(b.T, b_kind, width_b, across_b, base)
+    left = lay_tile(a, a_kind, width_a, across_a, base)
+    right = lay_tile(b.T, b_kind, width_b, across_b, base)
     gap = -len(left.bytes) % 1024
     data = np.concatenate([left.bytes, np.zeros(gap, np.uint8), right.bytes])
     data = np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)])
@@ -159,16 +159,18 @@ def group(
     places = np.array([*left.descriptors, *(one + offset for one in rights)], np.uint64)
     per_d = 2 if d_kind == "f16" else 1
     count = n // 2 // per_d
-    where = [[rows_of_sums(thread, i) for i in range(n // 2)] for thread in range(128)]
-    sums = packed(encoded(np.array([[c[at] for at in row] for row in where]), d_kind), d_kind)
+    where = [[locate_sum(thread, i) for i in range(n // 2)] for thread in range(128)]
+    sums = pack_registers(
+        encode_numbers(np.array([[c[at] for at in row] for row in where]), d_kind), d_kind
+    )
     per_a = 32 // WIDTHS[a_kind]
     fragments = []
     for step in range(steps):
         k = 32 * 8 // WIDTHS[a_kind]
         piece = a[:, step * k : (step + 1) * k]
-        elements = np.array([[piece[of_a(thread, i, per_a)] for i in range(4 * per_a)]
+        elements = np.array([[piece[locate_a(thread, i, per_a)] for i in range(4 * per_a)]
                              for thread in range(128)])  # fmt: skip
-        fragments.append(packed(encoded(elements, a_kind), a_kind))
+        fragments.append(pack_registers(encode_numbers(elements, a_kind), a_kind))
     if sparse:
         fragments.append(sparse[0])
     regs = np.concatenate(fragments).astype(np.uint32)
@@ -203,11 +205,11 @@ def group(
         store="".join(f"st.global.b32 [%x+{512 * i}], %d{i};" for i in range(count)),
     )  # fmt: skip
     out = np.zeros((count, 128), np.uint32)
-    done = execute(text, out, sums.astype(np.uint32), data, places, regs, len(data) // 4,
-                   block=threads, settings=settings)  # fmt: skip
+    done = execute_ptx(text, out, sums.astype(np.uint32), data, places, regs, len(data) // 4,
+                       block=threads, settings=settings)  # fmt: skip
     if answer is not None:
         answer.append(done)
-    elements = decoded(unpacked(out.astype(np.uint64), d_kind), d_kind)
+    elements = decode_sums(unpack_registers(out.astype(np.uint64), d_kind), d_kind)
     found = np.full((64, n), np.nan)
     for thread in range(128):
         for i in range(n // 2):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted import Fault, Launch, Sound, numbers
+from planted_faults import Fault, Launch, Sound, draw_whole_numbers
 
 RACE = "with no barrier between"
 
@@ -22,8 +22,8 @@ __global__ void sum(const float* x, float* y, int n) {
 """
 
 
-def sum_(launch: Launch) -> None:
-    x, y = numbers(300), numbers(3)
+def check_sum(launch: Launch) -> None:
+    x, y = draw_whole_numbers(300), draw_whole_numbers(3)
     launch("sum", 3, 128, x, y, np.int32(300))
     assert y.sum() == x.sum()
 
@@ -53,7 +53,7 @@ __global__ void named(const int* x, int* y, int steps) {
 """
 
 
-def named(launch: Launch) -> None:
+def check_named_barriers(launch: Launch) -> None:
     x, y = np.arange(320, dtype=np.int32), np.zeros(320, np.int32)
     launch("named", 1, 128, x, y, np.int32(5))
     assert (y.reshape(5, 64) == x.reshape(5, 64)[:, ::-1]).all()
@@ -70,7 +70,7 @@ __global__ void halves(const int* x, int* y) {
 """
 
 
-def halves(launch: Launch) -> None:
+def check_half_barriers(launch: Launch) -> None:
     x, y = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)
     launch("halves", 1, 128, x, y)
     assert (y.reshape(2, 64) == x.reshape(2, 64)[:, ::-1]).all()
@@ -86,7 +86,7 @@ __global__ void shuffle(const int* x, int* y, int n) {
 """
 
 
-def shuffle(launch: Launch) -> None:
+def check_shuffle(launch: Launch) -> None:
     x, y = np.arange(20, dtype=np.int32), np.zeros(1, np.int32)
     launch("shuffle", 1, 32, x, y, np.int32(20))
     assert y[0] == x.sum()
@@ -106,7 +106,7 @@ __global__ void quarter(const int* x, int* y) {
 """
 
 
-def quarter(launch: Launch) -> None:
+def check_quarter(launch: Launch) -> None:
     x, y = np.arange(8, dtype=np.int32), np.zeros(8, np.int32)
     launch("quarter", 1, 32, x, y)
     assert (y == 28).all()
@@ -122,7 +122,7 @@ __global__ void counted(const int* x, int* y) {
 """
 
 
-def counted(launch: Launch) -> None:
+def check_counted(launch: Launch) -> None:
     x, y = np.arange(96, dtype=np.int32) % 8, np.zeros(2, np.int32)
     launch("counted", 1, 96, x, y)
     assert y.tolist() == [48, 0]
@@ -150,7 +150,7 @@ __global__ void waiting(const int* x, int* y) {
 """
 
 
-def waiting(launch: Launch) -> None:
+def check_waiting(launch: Launch) -> None:
     x, y = np.arange(32, dtype=np.int32), np.zeros(32, np.int32)
     launch("waiting", 1, 64, x, y)
     assert (y == x[::-1]).all()
@@ -160,7 +160,7 @@ SOUND = (
     Sound(
         "barriers",
         SUM,
-        sum_,
+        check_sum,
         {
             "returned before": Fault(
                 "i = blockIdx.x * 128 + t;",
@@ -191,7 +191,7 @@ SOUND = (
     Sound(
         "named",
         NAMED,
-        named,
+        check_named_barriers,
         {
             "other counts": Fault(
                 "      sync(1 + k % 2, 128);",
@@ -225,7 +225,7 @@ SOUND = (
     Sound(
         "halves",
         HALVES,
-        halves,
+        check_half_barriers,
         {
             "the other half": Fault("s[63 - t]", "s[127 - t]", f"{RACE}|nobody in this block"),
             "one of a warp": Fault(
@@ -236,7 +236,7 @@ SOUND = (
     Sound(
         "shuffle",
         SHUFFLE,
-        shuffle,
+        check_shuffle,
         {
             "ended lanes": Fault(
                 "int v = t < n ? x[t] : 0;",
@@ -252,7 +252,7 @@ SOUND = (
     Sound(
         "quarter",
         QUARTER,
-        quarter,
+        check_quarter,
         {
             "beyond the mask": Fault(
                 "__shfl_xor_sync(0xff, v, 4)", "__shfl_xor_sync(0xff, v, 8)", "does not take part"
@@ -266,7 +266,7 @@ SOUND = (
     Sound(
         "counted",
         COUNTED,
-        counted,
+        check_counted,
         {
             "one warp does not count": Fault(
                 "int any = __syncthreads_or(x[t] == 100);",
@@ -278,7 +278,7 @@ SOUND = (
     Sound(
         "waiting",
         WAITING,
-        waiting,
+        check_waiting,
         {
             "nobody is ready": Fault("if (t == 0) ready = 1;", "if (t == 32) ready = 1;", "hangs"),
             "no fence before": Fault(

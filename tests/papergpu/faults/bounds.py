@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted import Fault, Launch, Sound, numbers
+from planted_faults import Fault, Launch, Sound, draw_whole_numbers
 
 SAXPY = """
 __global__ void saxpy(float a, const float* x, float* y, int n) {
@@ -13,8 +13,8 @@ __global__ void saxpy(float a, const float* x, float* y, int n) {
 """
 
 
-def saxpy(launch: Launch) -> None:
-    x, y = numbers(1000), numbers(1000, seed=1)
+def check_saxpy(launch: Launch) -> None:
+    x, y = draw_whole_numbers(1000), draw_whole_numbers(1000, seed=1)
     wanted = 3 * x + y
     launch("saxpy", 4, 256, np.float32(3), x, y, np.int32(1000))
     assert (y == wanted).all()
@@ -30,8 +30,8 @@ __global__ void pairs(const float* x, float* y, int n) {
 """
 
 
-def pairs(launch: Launch) -> None:
-    x, y = numbers(600), numbers(600, seed=1)
+def check_pairs(launch: Launch) -> None:
+    x, y = draw_whole_numbers(600), draw_whole_numbers(600, seed=1)
     launch("pairs", 2, 256, x, y, np.int32(600))
     assert (y.reshape(-1, 2) == x.reshape(-1, 2)[:, ::-1]).all()
 
@@ -47,7 +47,7 @@ __global__ void reverse(const int* x, int* y) {
 """
 
 
-def reverse(launch: Launch) -> None:
+def check_reverse(launch: Launch) -> None:
     x, y = np.arange(384, dtype=np.int32), np.zeros(384, np.int32)
     launch("reverse", 3, 128, x, y, shared=512)
     assert (y.reshape(3, 128) == x.reshape(3, 128)[:, ::-1]).all()
@@ -66,7 +66,7 @@ __global__ void sorted(const int* x, int* y, int rows) {
 """
 
 
-def sorted_(launch: Launch) -> None:
+def check_sorted(launch: Launch) -> None:
     x = np.random.default_rng(3).integers(0, 8, (50, 8)).astype(np.int32)
     y = np.zeros_like(x)
     launch("sorted", 1, 64, x, y, np.int32(50))
@@ -77,7 +77,7 @@ SOUND = (
     Sound(
         "saxpy",
         SAXPY,
-        saxpy,
+        check_saxpy,
         {
             "no mask": Fault("if (i < n) ", "", r"at byte 4000 of .*, which has 4000"),
             "mask one too wide": Fault("i < n", "i <= n", r"at byte 4000 of .*, which has 4000"),
@@ -92,7 +92,7 @@ SOUND = (
     Sound(
         "pairs",
         PAIRS,
-        pairs,
+        check_pairs,
         {
             "odd address": Fault("x + 2 * i)", "x + 2 * i + 1)", "no multiple of 8"),
             "odd stores": Fault("y + 2 * i)", "y + i)", "no multiple of 8"),
@@ -102,7 +102,7 @@ SOUND = (
     Sound(
         "reverse",
         REVERSE,
-        reverse,
+        check_reverse,
         {
             "beyond shared memory": Fault(
                 "s[t] =", "s[t + 1] =", "of shared memory, which has 512"
@@ -113,7 +113,7 @@ SOUND = (
     Sound(
         "sorted",
         SORTED,
-        sorted_,
+        check_sorted,
         {
             "beyond local memory": Fault("& 7;", "* 4096;", "local memory"),
         },

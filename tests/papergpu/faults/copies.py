@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted import Fault, Launch, Sound
+from planted_faults import Fault, Launch, Sound
 
 LATE = "has not yet delivered|with no barrier between|nobody in this block|has not landed"
 
@@ -29,7 +29,7 @@ __global__ void stages(const int* x, int* y, int n) {
 """
 
 
-def stages(launch: Launch) -> None:
+def check_stages(launch: Launch) -> None:
     x, y = np.arange(768, dtype=np.int32), np.zeros(768, np.int32)
     launch("stages", 1, 128, x, y, np.int32(6))
     assert (y.reshape(6, 128) == x.reshape(6, 128)[:, ::-1]).all()
@@ -78,7 +78,7 @@ __global__ void pipe(const int* x, int* y, int n) {
 )
 
 
-def pipe(launch: Launch) -> None:
+def check_pipe(launch: Launch) -> None:
     x, y = np.arange(192, dtype=np.int32), np.zeros((6, 2, 32), np.int32)
     launch("pipe", 1, 96, x, y, np.int32(6))
     assert (y == np.roll(x.reshape(6, 1, 32), -1, 2)).all()
@@ -117,14 +117,14 @@ __global__ void bulk(const int* x, int* y) {
 )
 
 
-def bulk(launch: Launch) -> None:
+def check_bulk(launch: Launch) -> None:
     x, y = np.arange(512, dtype=np.int32), np.zeros(512 + 32, np.int32)
-    x, y = aligned(x), aligned(y[:512])
+    x, y = align_array(x), align_array(y[:512])
     launch("bulk", 2, 128, x, y)
     assert (y.reshape(2, 256) == x.reshape(2, 256)[:, ::-1] + 1).all()
 
 
-def aligned(x: np.ndarray) -> np.ndarray:
+def align_array(x: np.ndarray) -> np.ndarray:
     """The same numbers at a multiple of 128 bytes."""
     room = np.zeros(x.nbytes + 128, np.uint8)
     start = -room.ctypes.data % 128
@@ -147,7 +147,7 @@ __global__ void __cluster_dims__(2, 1, 1) swapped(const int* x, int* y) {
 """
 
 
-def swapped(launch: Launch) -> None:
+def check_swapped(launch: Launch) -> None:
     x, y = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
     launch("swapped", 4, 64, x, y, cluster=2)
     assert (y.reshape(2, 2, 64) == x.reshape(2, 2, 64)[:, ::-1]).all()
@@ -157,7 +157,7 @@ SOUND = (
     Sound(
         "stages",
         STAGES,
-        stages,
+        check_stages,
         {
             "wait for too few": Fault("wait_group 1", "wait_group 2", LATE),
             "no barrier": Fault("    __syncthreads();  // landed\n", "", LATE),
@@ -170,7 +170,7 @@ SOUND = (
     Sound(
         "pipe",
         PIPE,
-        pipe,
+        check_pipe,
         {
             "begun too early": Fault(
                 "  __syncthreads();  // begun\n",
@@ -196,7 +196,7 @@ SOUND = (
     Sound(
         "bulk",
         BULK,
-        bulk,
+        check_bulk,
         {
             "no wait": Fault("  wait(&full, 0);\n", "", LATE),
             "too few bytes": Fault(
@@ -230,7 +230,7 @@ SOUND = (
     Sound(
         "swapped",
         CLUSTER,
-        swapped,
+        check_swapped,
         {
             "not written yet": Fault(
                 "  cluster.sync();  // written\n",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted import Fault, Launch, Sound, numbers
+from planted_faults import Fault, Launch, Sound, draw_whole_numbers
 
 RACE = "nothing orders the two"
 
@@ -35,8 +35,8 @@ extern "C" __global__ void last(const float* x, float* parts, float* y, int n) {
 """
 
 
-def last(launch: Launch) -> None:
-    x, parts, y = numbers(3000), np.zeros(10, np.float32), np.zeros(1, np.float32)
+def check_last_block(launch: Launch) -> None:
+    x, parts, y = draw_whole_numbers(3000), np.zeros(10, np.float32), np.zeros(1, np.float32)
     for _ in range(2):
         launch("last", 10, 128, x, parts, y, np.int32(3000))
         assert y[0] == x.sum()
@@ -57,8 +57,8 @@ __global__ void all(const float* x, float* parts, float* y, int n) {
 """
 
 
-def all_(launch: Launch) -> None:
-    x, parts, y = numbers(512), numbers(512), numbers(512)
+def check_all_blocks(launch: Launch) -> None:
+    x, parts, y = draw_whole_numbers(512), draw_whole_numbers(512), draw_whole_numbers(512)
     launch("all", 8, 64, x, parts, y, np.int32(512))
     assert (y == 2 * x[::-1]).all()
 
@@ -78,8 +78,8 @@ __global__ void locked(const float* x, float* y, int n) {
 """
 
 
-def locked(launch: Launch) -> None:
-    x, y = numbers(6, 256), np.zeros(256, np.float32)
+def check_locked(launch: Launch) -> None:
+    x, y = draw_whole_numbers(6, 256), np.zeros(256, np.float32)
     launch("locked", 6, 64, x, y, np.int32(256))
     assert (y == x.sum(0)).all()
 
@@ -109,7 +109,7 @@ __global__ void chain(const int* x, int* y, int* sums, int* flags) {
 """
 
 
-def chain(launch: Launch) -> None:
+def check_chain(launch: Launch) -> None:
     x = np.random.default_rng(5).integers(-9, 9, 640).astype(np.int32)
     y, sums, flags = np.zeros_like(x), np.zeros(10, np.int32), np.zeros(10, np.int32)
     launch("chain", 10, 64, x, y, sums, flags)
@@ -132,7 +132,7 @@ __global__ void handed(const int* x, int* y, int* sums, volatile int* flags) {
 """
 
 
-def handed(launch: Launch) -> None:
+def check_handed(launch: Launch) -> None:
     x = np.arange(160, dtype=np.int32)
     y, sums, flags = np.zeros_like(x), np.zeros_like(x), np.zeros(5, np.int32)
     launch("handed", 5, 32, x, y, sums, flags)
@@ -147,7 +147,7 @@ __global__ void histogram(const int* x, int* y, int n) {
 """
 
 
-def histogram(launch: Launch) -> None:
+def check_histogram(launch: Launch) -> None:
     x = np.random.default_rng(1).integers(0, 64, 1000).astype(np.int32)
     y = np.zeros(64, np.int32)
     launch("histogram", 4, 256, x, y, np.int32(1000))
@@ -162,8 +162,8 @@ __global__ void stencil(const float* x, float* y, int n) {
 """
 
 
-def stencil(launch: Launch) -> None:
-    x, y = numbers(300), np.zeros(300, np.float32)
+def check_stencil(launch: Launch) -> None:
+    x, y = draw_whole_numbers(300), np.zeros(300, np.float32)
     launch("stencil", 5, 64, x, y, np.int32(300))
     z = np.pad(x, 1)
     assert (y == z[:-2] + z[1:-1] + z[2:]).all()
@@ -209,8 +209,8 @@ __global__ void relax(float* x, float* y, int steps) {
 """
 
 
-def grid(launch: Launch) -> None:
-    x, y = numbers(256), np.zeros(256, np.float32)
+def check_relax(launch: Launch) -> None:
+    x, y = draw_whole_numbers(256), np.zeros(256, np.float32)
     wanted = x.copy()
     for _ in range(3):
         wanted = np.roll(np.roll(wanted, -1) - wanted, 1)
@@ -228,8 +228,12 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
 """
 
 
-def parts(launch: Launch) -> None:
-    a, b, c = numbers(16, 64), numbers(64, 16, seed=3), np.zeros((16, 16), np.float32)
+def check_partial_product(launch: Launch) -> None:
+    a, b, c = (
+        draw_whole_numbers(16, 64),
+        draw_whole_numbers(64, 16, seed=3),
+        np.zeros((16, 16), np.float32),
+    )
     launch("product", 4, 256, a, b, c, np.int32(64))
     assert (c == a @ b).all()
 
@@ -242,7 +246,7 @@ __global__ void marks(const int* x, int* any, int n) {
 """
 
 
-def marks(launch: Launch) -> None:
+def check_marks(launch: Launch) -> None:
     x, y = np.arange(-90, 910, dtype=np.int32)[::-1].copy(), np.zeros(1, np.int32)
     x[::100] = -1
     launch("marks", 4, 256, x, y, np.int32(1000))
@@ -259,8 +263,8 @@ __global__ void turned(const float* x, float* y, float* z) {
 """
 
 
-def turned(launch: Launch) -> None:
-    x, y, z = numbers(384), numbers(384), numbers(384)
+def check_turned(launch: Launch) -> None:
+    x, y, z = draw_whole_numbers(384), draw_whole_numbers(384), draw_whole_numbers(384)
     launch("turned", 3, 128, x, y, z)
     assert (z.reshape(3, 128) == x.reshape(3, 128)[:, ::-1] + 1).all()
 
@@ -269,7 +273,7 @@ SOUND = (
     Sound(
         "last",
         LAST,
-        last,
+        check_last_block,
         {
             "no fence": Fault("    __threadfence();\n", "", RACE),
             "fence of a block": Fault("__threadfence();", "__threadfence_block();", RACE),
@@ -280,7 +284,7 @@ SOUND = (
     Sound(
         "all",
         ALL,
-        all_,
+        check_all_blocks,
         {
             "no fence": Fault("  __threadfence();\n", "", RACE),
             "counted before all wrote": Fault(
@@ -291,7 +295,7 @@ SOUND = (
     Sound(
         "locked",
         LOCK,
-        locked,
+        check_locked,
         {
             "no lock": Fault("while (atomicCAS(&lock, 0, 1) != 0);", "", RACE),
             "no fence behind": Fault("__threadfence(); atomicExch", "atomicExch", RACE),
@@ -305,7 +309,7 @@ SOUND = (
     Sound(
         "chain",
         CHAIN,
-        chain,
+        check_chain,
         {
             "no acquire": Fault("ld.acquire.gpu.global.b32", "ld.relaxed.gpu.global.b32", RACE),
             "no release": Fault("st.release.gpu.global.b32", "st.relaxed.gpu.global.b32", RACE),
@@ -320,7 +324,7 @@ SOUND = (
     Sound(
         "handed",
         VOLATILE,
-        handed,
+        check_handed,
         {
             "no fence before": Fault("t];\n  __threadfence();", "t];", RACE),
             "no fence behind": Fault("== 0); }\n  __threadfence();", "== 0); }", RACE),
@@ -330,7 +334,7 @@ SOUND = (
     Sound(
         "histogram_of_all",
         HISTOGRAM,
-        histogram,
+        check_histogram,
         {
             "no atomic": Fault(
                 "atomicAdd(&y[x[i]], 1)", "y[x[i]] += 1", f"{RACE}|another value than lane"
@@ -340,7 +344,7 @@ SOUND = (
     Sound(
         "stencil",
         STENCIL,
-        stencil,
+        check_stencil,
         {
             "in place": Fault("y[i] = (", "const_cast<float*>(x)[i] = (", RACE),
             "blocks overlap": Fault("y[i] = (", "y[i & ~64] = (", RACE),
@@ -349,7 +353,7 @@ SOUND = (
     Sound(
         "relax",
         GRID,
-        grid,
+        check_relax,
         {
             "of a block only": Fault("grid.sync();  // written", "__syncthreads();", RACE),
             "none": Fault("    grid.sync();  // read\n", "", RACE),
@@ -358,7 +362,7 @@ SOUND = (
     Sound(
         "by_hand",
         BY_HAND,
-        grid,
+        check_relax,
         {
             "before it": Fault("  __syncthreads();  // before\n", "", RACE),
             "after it": Fault("  __syncthreads();  // after\n", "", RACE),
@@ -368,7 +372,7 @@ SOUND = (
     Sound(
         "parts",
         PARTS,
-        parts,
+        check_partial_product,
         {
             "no atomic": Fault("atomicAdd(c + i * 16 + j, v)", "c[i * 16 + j] += v", RACE),
         },
@@ -376,7 +380,7 @@ SOUND = (
     Sound(
         "marks",
         MARKS,
-        marks,
+        check_marks,
         {
             "different values": Fault("*any = 1;", "*any = blockIdx.x + 1;", RACE),
         },
@@ -384,7 +388,7 @@ SOUND = (
     Sound(
         "turned",
         WARPS,
-        turned,
+        check_turned,
         {
             "no barrier": Fault("  __syncthreads();\n", "", RACE),
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted import Fault, Launch, Sound, numbers
+from planted_faults import Fault, Launch, Sound, draw_whole_numbers
 
 RACE = "with no barrier between: put a barrier"
 WARP = "with no barrier between: put a barrier of the warp"
@@ -26,8 +26,8 @@ __global__ void sum(const float* x, float* y, int n) {
 """
 
 
-def sum_(launch: Launch) -> None:
-    x, y = numbers(2000), numbers(3)
+def check_sum(launch: Launch) -> None:
+    x, y = draw_whole_numbers(2000), draw_whole_numbers(3)
     launch("sum", 3, 256, x, y, np.int32(2000))
     assert y.sum() == x.sum()
 
@@ -49,8 +49,8 @@ __global__ void sums(const float* x, float* y) {
 """
 
 
-def warps(launch: Launch) -> None:
-    x, y = numbers(512), numbers(16)
+def check_warp_sums(launch: Launch) -> None:
+    x, y = draw_whole_numbers(512), draw_whole_numbers(16)
     launch("sums", 4, 128, x, y)
     assert (y == x.reshape(16, 32).sum(1)).all()
 
@@ -75,8 +75,8 @@ __global__ void legacy(const float* x, float* y) {
 """
 
 
-def legacy(launch: Launch) -> None:
-    x, y = numbers(64), numbers(1)
+def check_legacy_sum(launch: Launch) -> None:
+    x, y = draw_whole_numbers(64), draw_whole_numbers(1)
     launch("legacy", 1, 32, x, y)
     assert y[0] == x.sum()
 
@@ -92,8 +92,8 @@ __global__ void transpose(const float* x, float* y, int n) {
 """
 
 
-def transpose(launch: Launch) -> None:
-    x, y = numbers(64, 64), numbers(64, 64, seed=2)
+def check_transpose(launch: Launch) -> None:
+    x, y = draw_whole_numbers(64, 64), draw_whole_numbers(64, 64, seed=2)
     launch("transpose", (2, 2), (32, 8), x, y, np.int32(64))
     assert (y == x.T).all()
 
@@ -116,8 +116,12 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
 """
 
 
-def product(launch: Launch) -> None:
-    a, b, c = numbers(48, 48), numbers(48, 48, seed=2), numbers(48, 48)
+def check_product(launch: Launch) -> None:
+    a, b, c = (
+        draw_whole_numbers(48, 48),
+        draw_whole_numbers(48, 48, seed=2),
+        draw_whole_numbers(48, 48),
+    )
     launch("product", (3, 3), (16, 16), a, b, c, np.int32(48))
     assert (c == a @ b).all()
 
@@ -137,8 +141,8 @@ __global__ void smooth(const float* x, float* y, int steps) {
 """
 
 
-def two(launch: Launch) -> None:
-    x, y = numbers(128), numbers(128)
+def check_smooth(launch: Launch) -> None:
+    x, y = draw_whole_numbers(128), draw_whole_numbers(128)
     launch("smooth", 1, 128, x, y, np.int32(5))
     for _ in range(5):
         x = np.concatenate([x[:1], x[:-1]]) + np.concatenate([x[1:], x[-1:]])
@@ -162,7 +166,7 @@ __global__ void scan(const int* x, int* y) {
 """
 
 
-def scan(launch: Launch) -> None:
+def check_scan(launch: Launch) -> None:
     x, y = np.arange(128, dtype=np.int32) % 7, np.zeros(128, np.int32)
     launch("scan", 1, 128, x, y)
     assert (y == np.cumsum(x)).all()
@@ -180,7 +184,7 @@ __global__ void bytes(const unsigned char* x, unsigned char* y) {
 """
 
 
-def bytes_(launch: Launch) -> None:
+def check_bytes(launch: Launch) -> None:
     x = np.arange(256).astype(np.uint8)
     y = np.zeros(256, np.uint8)
     launch("bytes", 1, 256, x, y)
@@ -200,7 +204,7 @@ __global__ void histogram(const int* x, int* y, int n) {
 """
 
 
-def histogram(launch: Launch) -> None:
+def check_histogram(launch: Launch) -> None:
     x = np.random.default_rng(1).integers(0, 32, 1000).astype(np.int32)
     y = np.zeros(32, np.int32)
     launch("histogram", 1, 128, x, y, np.int32(1000))
@@ -220,7 +224,7 @@ __global__ void found(const int* x, int* y, int n) {
 """
 
 
-def found(launch: Launch) -> None:
+def check_first_found(launch: Launch) -> None:
     x = np.arange(300, dtype=np.int32) % 6
     y = np.zeros(2, np.int32)
     launch("found", 1, 96, x, y, np.int32(300))
@@ -245,8 +249,8 @@ __global__ void turned(const float* x, float* y) {
 """
 
 
-def turned(launch: Launch) -> None:
-    x, y = numbers(4, 16, 16), numbers(4, 16, 16)
+def check_turned(launch: Launch) -> None:
+    x, y = draw_whole_numbers(4, 16, 16), draw_whole_numbers(4, 16, 16)
     launch("turned", 1, 64, x, y)
     assert (y == x.transpose(0, 2, 1)).all()
 
@@ -255,7 +259,7 @@ SOUND = (
     Sound(
         "sum",
         SUM,
-        sum_,
+        check_sum,
         {
             "no barrier after filling": Fault(
                 "s[t] = v;\n  __syncthreads();", "s[t] = v;", f"{RACE}|{UNWRITTEN}"
@@ -274,7 +278,7 @@ SOUND = (
     Sound(
         "turned",
         TURNED,
-        turned,
+        check_turned,
         {
             "not stored yet": Fault("    __syncwarp();  // stored\n", "", WARP),
             "stored again": Fault("    __syncwarp();  // read\n", "", WARP),
@@ -283,7 +287,7 @@ SOUND = (
     Sound(
         "warps",
         WARPS,
-        warps,
+        check_warp_sums,
         {
             "no barrier before": Fault("+ t];\n  __syncwarp();", "+ t];", WARP),
             "none after reads": Fault("    __syncwarp();  // after reads\n", "", WARP),
@@ -297,7 +301,7 @@ SOUND = (
     Sound(
         "legacy",
         LEGACY.replace("t + 16]", "(t + 16) & 63]"),
-        legacy,
+        check_legacy_sum,
         {
             "volatile is no barrier": Fault("  __syncwarp();  // 16\n", "", WARP),
         },
@@ -305,7 +309,7 @@ SOUND = (
     Sound(
         "transpose",
         TRANSPOSE,
-        transpose,
+        check_transpose,
         {
             "no barrier": Fault("  __syncthreads();\n", "", f"{RACE}|{UNWRITTEN}"),
             "rows not written": Fault(
@@ -316,7 +320,7 @@ SOUND = (
     Sound(
         "product",
         PRODUCT,
-        product,
+        check_product,
         {
             "not full": Fault("    __syncthreads();  // full\n", "", f"{RACE}|{UNWRITTEN}"),
             "not empty": Fault("    __syncthreads();  // empty\n", "", RACE),
@@ -326,7 +330,7 @@ SOUND = (
     Sound(
         "two",
         TWO,
-        two,
+        check_smooth,
         {
             "no barrier in the loop": Fault(
                 "    __syncthreads();  // of the loop\n", "", f"{RACE}|{UNWRITTEN}"
@@ -337,7 +341,7 @@ SOUND = (
     Sound(
         "scan",
         SCAN,
-        scan,
+        check_scan,
         {
             "none after reading": Fault("    __syncthreads();  // read\n", "", RACE),
             "none after writing": Fault("    __syncthreads();  // written\n", "", RACE),
@@ -346,7 +350,7 @@ SOUND = (
     Sound(
         "bytes",
         BYTES,
-        bytes_,
+        check_bytes,
         {
             "no barrier": Fault("  __syncthreads();\n", "", f"{RACE}|{UNWRITTEN}"),
             "the neighbour's byte": Fault("s[t] * 2", "s[t ^ 1] * 2", WARP),
@@ -355,7 +359,7 @@ SOUND = (
     Sound(
         "histogram",
         HISTOGRAM,
-        histogram,
+        check_histogram,
         {
             "not zeroed yet": Fault("  __syncthreads();  // zeroed\n", "", f"{RACE}|{UNWRITTEN}"),
             "never zeroed": Fault("s[t] = 0", "s[t & 15] = 0", f"changes byte .*{UNWRITTEN}"),
@@ -368,7 +372,7 @@ SOUND = (
     Sound(
         "found",
         FOUND,
-        found,
+        check_first_found,
         {
             "not begun": Fault("  __syncthreads();  // begun\n", "", f"{RACE}|{UNWRITTEN}"),
             "read too early": Fault("  __syncthreads();  // looked\n", "", RACE),

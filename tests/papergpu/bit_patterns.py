@@ -16,7 +16,7 @@ SMALL = {"e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 6, "e3m2x2": 6, "e2m1x2": 4, "ue8m0
 
 
 @cache
-def edges(kind: str) -> list[int]:
+def list_edges(kind: str) -> list[int]:
     """Patterns of a type at which something happens."""
     if kind in FORMATS:
         shape = FORMATS[kind]
@@ -36,7 +36,7 @@ def edges(kind: str) -> list[int]:
     return [one % (1 << size) for number in numbers for one in (number, -number)]
 
 
-def values(kind: str, count: int, random: np.random.Generator) -> Values:
+def draw_patterns(kind: str, count: int, random: np.random.Generator) -> Values:
     """Patterns of a type: edges, and random ones, floats of exponents near one another too."""
     if kind in ("pred", "preds"):
         return random.integers(0, 2, count, np.uint64)
@@ -44,12 +44,12 @@ def values(kind: str, count: int, random: np.random.Generator) -> Values:
         size = SMALL.get(kind) or type_bits(kind) // 2
         shift = 4 if kind == "e2m1x2" else 8 if kind in SMALL else size
         single = f"u{size}" if kind in SMALL else kind.removesuffix("x2")
-        halves = [values(single, count, random) for _ in range(2)]
+        halves = [draw_patterns(single, count, random) for _ in range(2)]
         return halves[0] | halves[1] << np.uint64(shift)
     size = type_bits(kind)
     chosen = random.integers(0, 1 << size, count, np.uint64, endpoint=False) if size < 64 else (
         random.integers(0, 1 << 64, count, np.uint64))  # fmt: skip
-    known = np.array(edges(kind), np.uint64)
+    known = np.array(list_edges(kind), np.uint64)
     picked = known[random.integers(0, len(known), count)]
     how = random.random(count)
     if kind in FORMATS:  # exponents about that of 1

@@ -1,8 +1,8 @@
 """The figures of docs/about/papergpu.md: kept in papergpu.json beside it, shown between its marks.
 
 The commands that measure them (`benchmark.py`, `triton_tests.py`, `public_kernels.py`) keep what
-they found when they are given `--record`; `figures.py` shows what is kept anew. Nothing between the
-marks is written by hand: a test holds the page against the file.
+they found when they are given `--record`; `measured_figures.py` shows what is kept anew. Nothing
+between the marks is written by hand: a test holds the page against the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUIETLY = re.compile(r" --(?:record|quiet)\b")  # what says nothing about how fi
 Figures = dict[str, Any]
 
 
-def processor() -> str:
+def describe_processor() -> str:
     """This machine's processor, as far as speed is concerned: `AMD EPYC, 2 cores, AVX-512`."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
@@ -37,59 +37,58 @@ def processor() -> str:
     return ", ".join([model[1] if model else "unknown", cores, *names[:1], *compiled])
 
 
-def commit() -> str:
+def describe_commit() -> str:
     """The commit of this checkout, with `+changes` where scripts/papergpu differs from it."""
 
-    def git(*words: str) -> str:
+    def run_git(*words: str) -> str:
         found = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True,
                                check=True)  # fmt: skip
         return found.stdout.strip()
 
-    changes = git("status", "--porcelain", "--", "scripts/papergpu", "tests/papergpu")
-    return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
+    changes = run_git("status", "--porcelain", "--", "scripts/papergpu", "tests/papergpu")
+    return run_git("rev-parse", "--short=12", "HEAD") + ("+changes" if changes else "")
 
 
-def provenance(command: str) -> Figures:
+def describe_provenance(command: str) -> Figures:
     """When, where, of which commit and by which command figures are made."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit(),
-        "processor": processor(),
+        "commit": describe_commit(),
+        "processor": describe_processor(),
         "command": command,
     }
 
 
-def record(part: str, key: str, found: Figures, command: str) -> None:
+def record_figures(part: str, key: str, found: Figures, command: str) -> None:
     """Keep what was found as `key` of a part, and show it on the page."""
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-    kept.setdefault(part, {})[key] = {**found, **provenance(command)}
-    _write(FILE, json.dumps(kept, indent=1, sort_keys=True) + "\n")
-    show()
+    kept.setdefault(part, {})[key] = {**found, **describe_provenance(command)}
+    _replace_file(FILE, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    update_page()
 
 
-def show() -> None:
-    """Put on the page what is kept."""
+def update_page() -> None:
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    _write(PAGE, shown(PAGE.read_text(encoding="utf-8"), kept))
+    _replace_file(PAGE, fill_marks(PAGE.read_text(encoding="utf-8"), kept))
 
 
-def shown(page: str, kept: Mapping[str, Any]) -> str:
+def fill_marks(page: str, kept: Mapping[str, Any]) -> str:
     """The page with what lies between its marks made anew."""
     return MARKS.sub(lambda m: m[1] + BLOCKS[m[2]](kept.get(m[2], {})) + m[3], page)
 
 
-def _write(path: Path, text: str) -> None:
+def _replace_file(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def _write_table(head: list[str], rows: list[list[str]]) -> str:
     aligned = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, aligned, *rows]) + "\n"
 
 
-def _sources(parts: Mapping[str, Figures]) -> str:
+def _write_sources(parts: Mapping[str, Figures]) -> str:
     """When and where figures were made, and by which commands."""
     commands: dict[tuple[str, str, str], list[str]] = {}
     for one in parts.values():
@@ -102,7 +101,7 @@ def _sources(parts: Mapping[str, Figures]) -> str:
     return "\n" + " ".join(said) + "\n"
 
 
-def _triton(targets: Mapping[str, Figures]) -> str:
+def _tabulate_triton(targets: Mapping[str, Figures]) -> str:
     """Triton's own tests by target."""
     if not targets:
         return "Not run yet.\n"
@@ -113,10 +112,10 @@ def _triton(targets: Mapping[str, Figures]) -> str:
         counts = [one[name] for name in ("passed", "skipped", "explained", "failed")]
         rows.append([target, *(f"{count:,}" for count in [sum(counts), *counts])])
     head = ["target", "tests", "passed", "skipped", "explained", "failed"]
-    return _table(head, rows) + _sources(targets)
+    return _write_table(head, rows) + _write_sources(targets)
 
 
-def _public(parts: Mapping[str, Figures]) -> str:
+def _tabulate_public(parts: Mapping[str, Figures]) -> str:
     """Public kernels by what became of them."""
     if not parts:
         return "Not run yet.\n"
@@ -125,37 +124,42 @@ def _public(parts: Mapping[str, Figures]) -> str:
             for name, counts in sorted(one["repositories"].items())]  # fmt: skip
     totals = [str(sum(int(row[at]) for row in rows)) for at in (1, 2, 3)]
     head = ["repository", "kernels", "as expected", "with a fault"]
-    return _table(head, [*rows, ["all", *totals]]) + _sources(parts)
+    return _write_table(head, [*rows, ["all", *totals]]) + _write_sources(parts)
 
 
-def _kernels(parts: Mapping[str, Figures]) -> str:
+def _tabulate_kernels(parts: Mapping[str, Figures]) -> str:
     """Whole kernels: millions of warp-instructions a second of one core."""
-    return "\n".join(_kernels_of(one) for _, one in sorted(parts.items())) or "Not measured yet.\n"
+    return (
+        "\n".join(_tabulate_build(one) for _, one in sorted(parts.items())) or "Not measured yet.\n"
+    )
 
 
-def _kernels_of(kept: Figures) -> str:
+def _tabulate_build(kept: Figures) -> str:
     rows = [
         [name, *(f"{one['instructions'] / one[mode] / 1e6:.0f}" for mode in MODES),
          *(f"{one[mode] / one['plain']:.2f}" for mode in MODES[1:])]
         for name, one in sorted(kept["of"].items())
     ]  # fmt: skip
     head = ["kernel", "plain", "counted", "checked", "cost of counters", "cost of checks"]
-    return _table(head, rows) + _sources({"": kept})
+    return _write_table(head, rows) + _write_sources({"": kept})
 
 
-def _speed(parts: Mapping[str, Figures]) -> str:
+def _tabulate_speed(parts: Mapping[str, Figures]) -> str:
     """The rest: what it costs around the instructions."""
     if not parts:
         return "Not measured yet.\n"
     rows = [[what, time.replace(" ", "&nbsp;")] for _, one in sorted(parts.items())
             for what, time in one["rows"]]  # fmt: skip
-    return _table(["what", "time"], rows) + _sources(parts)
+    return _write_table(["what", "time"], rows) + _write_sources(parts)
 
 
 MODES = ("plain", "counted", "checked")
 BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "triton": _triton, "public": _public, "kernels": _kernels, "speed": _speed,
-}  # fmt: skip
+    "triton": _tabulate_triton,
+    "public": _tabulate_public,
+    "kernels": _tabulate_kernels,
+    "speed": _tabulate_speed,
+}
 
 if __name__ == "__main__":
-    show()
+    update_page()

@@ -33,24 +33,25 @@ class Sound:
     target: str = "sm_80"
     options: tuple[str, ...] = field(default=())
 
-    def with_(self, fault: Fault) -> str:
-        """The source with a fault."""
+    def plant_fault(self, fault: Fault) -> str:
         assert self.source.count(fault.old) == 1, f"{self.name}: {fault.old!r} is not there once"
         return self.source.replace(fault.old, fault.new)
 
 
-def launcher(sound: Sound, text: str, schedule: str, seed: int, limit: int = 3_000_000) -> Launch:
+def make_launcher(
+    sound: Sound, text: str, schedule: str, seed: int, limit: int = 3_000_000
+) -> Launch:
     """A function that launches kernels of `text` under one schedule."""
     source = Source(text, sound.options, target=sound.target, name=f"{sound.name}.cu")
     settings = Settings(schedule=schedule, seed=seed, limit=limit)
 
-    def launch(kernel: str, grid: Any, block: Any, *args: Any, **more: Any) -> Any:
+    def launch_scheduled(kernel: str, grid: Any, block: Any, *args: Any, **more: Any) -> Any:
         return source.launch(kernel, grid, block, *args, settings=settings, **more)
 
-    return launch
+    return launch_scheduled
 
 
-def numbers(*shape: int, seed: int = 7) -> np.ndarray:
+def draw_whole_numbers(*shape: int, seed: int = 7) -> np.ndarray:
     """Whole numbers as floats: their sums are the same in any order."""
     drawn = np.random.default_rng(seed).integers(-8, 9, shape)
     return drawn.astype(np.float32)

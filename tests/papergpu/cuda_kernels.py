@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import executing
+import ptx_launch
 from papergpu.file_cache import scratch_dir
 from papergpu.launch import Kernel
 
@@ -25,7 +25,7 @@ __device__ void wait(void* bar, int parity) {
 """
 
 
-def headers() -> list[str]:
+def find_headers() -> list[str]:
     """The folders of CUDA's own headers."""
     import nvidia
 
@@ -37,13 +37,12 @@ def headers() -> list[str]:
 
 
 @cache
-def compiled(source: str, architecture: str = "compute_90a") -> str:
-    """The PTX of CUDA C++."""
+def compile_cuda(source: str, architecture: str = "compute_90a") -> str:
     from cuda.bindings import nvrtc
 
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device",
-               "-lineinfo", *(f"-I{one}" for one in headers())]  # fmt: skip
+               "-lineinfo", *(f"-I{one}" for one in find_headers())]  # fmt: skip
     if source.lstrip().startswith("#include"):  # headers that come first are read once
         options += ["--pch", f"--pch-dir={scratch_dir()}"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
@@ -59,6 +58,6 @@ def compiled(source: str, architecture: str = "compute_90a") -> str:
 
 
 @cache
-def kernel(ptx: str, name: str = "k") -> Kernel:
+def load_kernel_once(ptx: str, name: str = "k") -> Kernel:
     """A kernel of a module, decoded once for all that launch it."""
-    return executing.kernel(ptx, name)
+    return ptx_launch.load_kernel(ptx, name)

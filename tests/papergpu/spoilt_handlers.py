@@ -26,18 +26,18 @@ Change = Callable[[Kernel], object]
 
 @dataclass
 class Case:
-    """A test with arguments; after `tried`, the handlers of its kernels and its seconds."""
+    """A test with arguments; after `try_unspoilt`, the handlers of its kernels and its seconds."""
 
     name: str
     call: Callable[[], None]
     handlers: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
-    def tried(self) -> bool:
+    def try_unspoilt(self) -> bool:
         """Run it as it is; False if it skips itself, or takes more instructions than `LIMIT`."""
         start = time.perf_counter()
         try:
-            with launching(lambda kernel: self.handlers.update(kernel.program.names)):
+            with change_launches(lambda kernel: self.handlers.update(kernel.program.names)):
                 self.call()
         except pytest.skip.Exception:
             return False
@@ -48,31 +48,33 @@ class Case:
         self.seconds = time.perf_counter() - start
         return True
 
-    def sees(self, change: Change) -> bool:
+    def detects_change(self, change: Change) -> bool:
         """Whether it fails once `change` has been made to every kernel that it launches."""
-        with launching(change):
+        with change_launches(change):
             try:
                 self.call()
             except (Exception, pytest.fail.Exception):
                 return True
         return False
 
-    def sees_spoilt(self, name: str, way: str) -> bool:
+    def detects_spoilt(self, name: str, way: str) -> bool:
         """Whether it sees a handler spoilt in a way, and not merely that another is called."""
-        return self.sees(spoiling(name, way)) and not self.sees(spoiling(name, "same"))
+        return self.detects_change(spoil_handler(name, way)) and not self.detects_change(
+            spoil_handler(name, "same")
+        )
 
 
-def spoiling(name: str, way: str) -> Change:
+def spoil_handler(name: str, way: str) -> Change:
     """The change that spoils a handler in a way of core/launch.cpp."""
     return lambda kernel: name in kernel.program.names and kernel.mutate(name, way=way)
 
 
 @contextmanager
-def launching(change: Change) -> Iterator[None]:
+def change_launches(change: Change) -> Iterator[None]:
     """Make a change to every kernel for as long as it is launched."""
     plain = Kernel.launch
 
-    def launch(self: Kernel, *args: Any, **more: Any) -> Result:
+    def launch_changed(self: Kernel, *args: Any, **more: Any) -> Result:
         code, program, spoilt = self.code.copy(), self.program, self.spoilt
         settings = more.get("settings") or Settings()
         more["settings"] = replace(settings, limit=min(settings.limit, LIMIT))
@@ -83,11 +85,11 @@ def launching(change: Change) -> Iterator[None]:
             self.code[:], self.program, self.spoilt = code, program, spoilt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kernel, "launch", launch)
+        patch.setattr(Kernel, "launch", launch_changed)
         yield
 
 
-def arguments(test: Callable[..., None]) -> Iterator[Mapping[str, Any]]:
+def expand_arguments(test: Callable[..., None]) -> Iterator[Mapping[str, Any]]:
     """The arguments of each call of a test, as its parameters say."""
     choices: list[list[Mapping[str, Any]]] = []
     for mark in getattr(test, "pytestmark", []):
@@ -105,7 +107,7 @@ def arguments(test: Callable[..., None]) -> Iterator[Mapping[str, Any]]:
 
 
 @cache
-def cases(where: str) -> tuple[Case, ...]:
+def collect_cases(where: str) -> tuple[Case, ...]:
     """The tests of a module, or those of them whose names begin as `module::start` says.
 
     Tests that ask for fixtures are left out. The quickest are first.
@@ -115,11 +117,11 @@ def cases(where: str) -> tuple[Case, ...]:
     for name, test in vars(import_module(f"tests.papergpu.{module}")).items():
         if not name.startswith(start or "test_") or not inspect.isfunction(test):
             continue
-        for given in arguments(test):
+        for given in expand_arguments(test):
             if set(inspect.signature(test).parameters) == set(given):
                 shown = ", ".join(map(str, given.values()))
                 case = Case(f"{module}::{name}[{shown[:60]}]", lambda t=test, g=given: t(**g))
-                if case.tried():
+                if case.try_unspoilt():
                     found.append(case)
     assert found, f"{where} has no test that can be run on its own"
     return tuple(sorted(found, key=lambda one: one.seconds))

@@ -8,34 +8,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-import executing
 import numpy as np
 import numpy.typing as npt
+import ptx_launch
+from bit_patterns import Values, draw_patterns
 from papergpu.decode import decode
 from papergpu.forms import FORMS, Form, Matched, find_form, type_bits
 from papergpu.launch import Kernel, Settings
 from papergpu.parse import parse
 from papergpu.reference import evaluate_all
-from patterns import Values, values
 
 UNCHECKED = Settings(checks=False)
 CARRIES = ("add.carry", "addc", "sub.borrow", "subc", "mad.carry", "madc")
 
 
-def written(form: Form) -> Iterator[str]:
+def expand_form(form: Form) -> Iterator[str]:
     """Every instruction that a row of the table stands for."""
     choices = [(*names, "") if optional else names for _, names, optional in form.slots]
     for words in product(*choices):
         yield ".".join(filter(None, words))
 
 
-def all_forms() -> list[str]:
+def list_forms() -> list[str]:
     """Every form whose result is a function of one thread's operands."""
-    found = [one for form in FORMS if form.operands != ("-",) for one in written(form)]
+    found = [one for form in FORMS if form.operands != ("-",) for one in expand_form(form)]
     return list(dict.fromkeys(found))
 
 
-def store_of(kind: str) -> str:
+def register_type(kind: str) -> str:
     """The type of register that an operand lies in."""
     if kind in ("pred", "preds", "bool"):
         return "pred"
@@ -54,26 +54,26 @@ class Trial:
     row: Matched | None = None
 
     @cached_property
-    def found(self) -> Matched:
+    def matched_form(self) -> Matched:
         return self.row or find_form(self.form)
 
     @cached_property
     def results(self) -> tuple[str, ...]:
-        kind = self.found.types[0]
+        kind = self.matched_form.types[0]
         if kind == "preds" or self.pair:
             return "pred", "pred"
         if kind == "bool":
             return "b32", "pred"
-        return (kind, "b32") if self.carries else (kind,)
+        return (kind, "b32") if self.has_carry else (kind,)
 
     @cached_property
-    def carries(self) -> bool:
-        return self.found.form.name in CARRIES
+    def has_carry(self) -> bool:
+        return self.matched_form.form.name in CARRIES
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        kinds = tuple(one for one in self.found.types[1:] if one != "imm8")
-        return (*kinds, "b32") if self.carries else kinds
+        kinds = tuple(one for one in self.matched_form.types[1:] if one != "imm8")
+        return (*kinds, "b32") if self.has_carry else kinds
 
 
 class Text:
@@ -85,10 +85,10 @@ class Text:
         self.count = 0
         self.line_of: dict[int, str] = {}
 
-    def load(self, kind: str) -> str:
+    def load_operand(self, kind: str) -> str:
         """A register with the next operand of this lane."""
         at, self.count = self.count, self.count + 1
-        store = store_of(kind)
+        store = register_type(kind)
         line = f"ld.global.b64 %rd2, [%rd1+{8 * at}];"
         name = f"%{store}_{at}"
         self.lines.append(f".reg .{store} {name};")
@@ -102,9 +102,9 @@ class Text:
             self.lines += [line, f"cvt.u{store[1:]}.u64 {name}, %rd2;"]
         return name
 
-    def store(self, kind: str, name: str) -> None:
+    def store_result(self, kind: str, name: str) -> None:
         at, self.count = self.count, self.count + 1
-        store = store_of(kind)
+        store = register_type(kind)
         if store == "pred":
             self.lines.append(f"selp.b64 %rd2, 1, 0, {name};")
         elif store == "b8":
@@ -113,37 +113,37 @@ class Text:
             self.lines.append(f"cvt.u64.u{store[1:]} %rd2, {name};")
         self.lines.append(f"st.global.b64 [%rd1+{8 * at}], {'%rd2' if store != 'b64' else name};")
 
-    def add(self, trial: Trial, guarded: bool) -> tuple[list[int], list[int], int | None]:
+    def add_trial(self, trial: Trial, guarded: bool) -> tuple[list[int], list[int], int | None]:
         """Where its operands, what its results held and come to hold, and its guard lie."""
         self.lines.append("{")
         first = self.count
-        names = [self.load(kind) for kind in trial.operands]
-        olds = [self.load(kind) for kind in trial.results]
-        guard = self.load("pred") if guarded else None
+        names = [self.load_operand(kind) for kind in trial.operands]
+        olds = [self.load_operand(kind) for kind in trial.results]
+        guard = self.load_operand("pred") if guarded else None
         given = list(names)
-        if trial.carries:
+        if trial.has_carry:
             carry = given.pop()
             word = "sub" if "sub" in trial.form else "add"
             top = "0" if word == "sub" else "0xffffffff"
             self.lines.append(f"{word}.cc.u32 %r1, {top}, {carry};")
-        types = [one for one in trial.found.types[1:]]
+        types = [one for one in trial.matched_form.types[1:]]
         if "imm8" in types:
             given.insert(types.index("imm8"), hex(trial.table))
         if trial.negated and types[-1] == "pred":
             given[-1] = "!" + given[-1]
-        targets = olds[:1] if trial.carries else olds
+        targets = olds[:1] if trial.has_carry else olds
         at = f"@{guard} " if guard else ""
         self.line_of[len(self.lines)] = trial.form
         if types[0] == "f32" and len(types) == 5:  # four that become one
             given[:4] = ["{" + ", ".join(given[:4]) + "}"]
         self.lines.append(f"{at}{trial.form} {'|'.join(targets)}, {', '.join(given)};")
-        if trial.carries:
+        if trial.has_carry:
             word = "subc" if "sub" in trial.form else "addc"
             self.lines.append(f"{word}.u32 {olds[1]}, 0, 0;")
             self.lines.append(f"and.b32 {olds[1]}, {olds[1]}, 1;")
         outs = self.count
         for kind, name in zip(trial.results, olds, strict=True):
-            self.store(kind, name)
+            self.store_result(kind, name)
         self.lines.append("}")
         return (
             list(range(first, first + len(names) + len(olds))),
@@ -151,7 +151,7 @@ class Text:
             first + len(names) + len(olds) if guarded else None,
         )
 
-    def whole(self) -> str:
+    def write_module(self) -> str:
         body = "\n".join(self.lines)
         return (
             f"{self.head}.visible .entry k(.param .u64 p)\n{{\n"
@@ -176,46 +176,49 @@ class Tried:
     cells: Values
     places: list[tuple[list[int], list[int], int | None]]
 
-    def run(self, settings: Settings | None = None) -> list[Values]:
-        """What each trial's results are."""
+    def run_trials(self, settings: Settings | None = None) -> list[Values]:
         cells = self.cells.copy()
-        launch(self.kernel, cells, settings)
+        launch_cells(self.kernel, cells, settings)
         return [cells[:, outs] for _, outs, _ in self.places]
 
 
-def launch(one: Kernel, cells: Values, settings: Settings | None = None) -> None:
+def launch_cells(one: Kernel, cells: Values, settings: Settings | None = None) -> None:
     """Launch with a thread for each row of cells."""
     assert len(cells) % 32 == 0
-    executing.launch(one, cells, grid=len(cells) // 32, settings=settings or UNCHECKED)
+    ptx_launch.launch_kernel(one, cells, grid=len(cells) // 32, settings=settings or UNCHECKED)
 
 
-def tried(
+def build_trials(
     trials: Sequence[Trial], rows: int = 64, guarded: Sequence[bool] | None = None, seed: int = 0
 ) -> Tried:
     """A kernel of trials with values for them."""
     text = Text()
-    places = [text.add(one, bool(guarded and guarded[number])) for number, one in enumerate(trials)]
+    places = [
+        text.add_trial(one, bool(guarded and guarded[number])) for number, one in enumerate(trials)
+    ]
     cells = np.zeros((rows, text.count), np.uint64)
     inputs: list[Values] = []
     guards: list[Values | None] = []
     for trial, (ins, _, guard) in zip(trials, places, strict=True):
         random = np.random.default_rng(zlib.crc32(trial.form.encode()) + seed)
         kinds = [*trial.operands, *trial.results]
-        if trial.carries:
+        if trial.has_carry:
             kinds[len(trial.operands) - 1] = "pred"  # a carry of 0 or 1
         for at, kind in zip(ins, kinds, strict=True):
-            cells[:, at] = values(kind, rows, random)
+            cells[:, at] = draw_patterns(kind, rows, random)
         if guard is not None:
             cells[:, guard] = random.integers(0, 2, rows, np.uint64)
         inputs.append(cells[:, ins])
         guards.append(None if guard is None else cells[:, guard])
-    return Tried(list(trials), inputs, guards, executing.kernel(text.whole()), cells, places)
+    return Tried(
+        list(trials), inputs, guards, ptx_launch.load_kernel(text.write_module()), cells, places
+    )
 
 
-def expected(trial: Trial, row: Sequence[int]) -> tuple[int, ...]:
+def expect_results(trial: Trial, row: Sequence[int]) -> tuple[int, ...]:
     """What the oracle says of one lane."""
     given = [int(one) for one in row[: len(trial.operands)]]
-    types = trial.found.types[1:]
+    types = trial.matched_form.types[1:]
     if "imm8" in types:
         given.insert(types.index("imm8"), trial.table)
     if trial.negated and types[-1] == "pred":
@@ -223,7 +226,7 @@ def expected(trial: Trial, row: Sequence[int]) -> tuple[int, ...]:
     return evaluate_all(trial.form, *given)[: len(trial.results)]
 
 
-def wrong(one: Tried, outs: Sequence[Values], limit: int = 5) -> list[str]:
+def list_mistakes(one: Tried, outs: Sequence[Values], limit: int = 5) -> list[str]:
     """Where results are not the oracle's, in words."""
     said: list[str] = []
     for trial, ins, guard, got in zip(one.trials, one.inputs, one.guards, outs, strict=True):
@@ -232,14 +235,14 @@ def wrong(one: Tried, outs: Sequence[Values], limit: int = 5) -> list[str]:
             if guard is not None and not guard[lane]:
                 want = tuple(
                     old & 1
-                    if store_of(kind) == "pred"
-                    else old & ((1 << int(store_of(kind)[1:])) - 1)
+                    if register_type(kind) == "pred"
+                    else old & ((1 << int(register_type(kind)[1:])) - 1)
                     for old, kind in zip(row[count:], trial.results, strict=True)
                 )
-                if trial.carries:
+                if trial.has_carry:
                     want = (want[0], row[count - 1])
             else:
-                want = extended(trial, expected(trial, row))
+                want = extend_result(trial, expect_results(trial, row))
             if tuple(got[lane].tolist()) != want:
                 shown = ", ".join(f"{value:#x}" for value in row[:count])
                 made, right = (
@@ -252,7 +255,7 @@ def wrong(one: Tried, outs: Sequence[Values], limit: int = 5) -> list[str]:
     return said
 
 
-def extended(trial: Trial, found: tuple[int, ...]) -> tuple[int, ...]:
+def extend_result(trial: Trial, found: tuple[int, ...]) -> tuple[int, ...]:
     """Results as the harness stores them: what is narrower than its register has its sign above."""
     kind = trial.results[0]
     if kind == "s8" and found[0] >> 7:
@@ -267,12 +270,12 @@ SOURCES = (
 )  # fmt: skip
 
 
-def of_handlers(forms: Sequence[str]) -> dict[str, str]:
+def pick_handler_forms(forms: Sequence[str]) -> dict[str, str]:
     """The first form that each handler is used for."""
     text = Text()
     for one in forms:
-        text.add(Trial(one), False)
-    program = decode(parse(text.whole()), "k")
+        text.add_trial(Trial(one), False)
+    program = decode(parse(text.write_module()), "k")
     found: dict[str, str] = {}
     wanted = set(forms)
     for name, form in zip(program.names, program.forms, strict=True):
@@ -281,15 +284,17 @@ def of_handlers(forms: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def over(forms: Sequence[str], columns: Sequence[Sequence[npt.ArrayLike]]) -> list[Values]:
+def evaluate_columns(
+    forms: Sequence[str], columns: Sequence[Sequence[npt.ArrayLike]]
+) -> list[Values]:
     """The first result of forms of operands that are given, all equally many."""
     text = Text()
     trials = [Trial(form) for form in forms]
-    places = [text.add(one, False) for one in trials]
+    places = [text.add_trial(one, False) for one in trials]
     rows = len(np.asarray(columns[0][0]))
     cells = np.zeros((-(-rows // 32) * 32, text.count), np.uint64)
     for (ins, _, _), given in zip(places, columns, strict=True):
         for at, column in zip(ins, given, strict=False):
             cells[:rows, at] = column
-    launch(executing.kernel(text.whole()), cells)
+    launch_cells(ptx_launch.load_kernel(text.write_module()), cells)
     return [cells[:rows, outs[0]] for _, outs, _ in places]

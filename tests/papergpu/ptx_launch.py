@@ -13,7 +13,7 @@ from papergpu.parse import parse
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 
 
-def kernel_of(body: str, parameters: int = 1, module: str = "") -> str:
+def write_kernel(body: str, parameters: int = 1, module: str = "") -> str:
     """A module with a kernel `k` of pointers p0, p1 and so on, in registers %rd0, %rd1 ...
 
     `body` has %r, %rd, %f, %fd, %h and %p of its own accord, 64 each.
@@ -28,13 +28,13 @@ def kernel_of(body: str, parameters: int = 1, module: str = "") -> str:
     return f"{HEAD}{module}\n.visible .entry k({given}) {{\n{registers}\n{loads}\n{body}\n}}\n"
 
 
-def kernel(ptx: str, name: str = "k") -> Kernel:
+def load_kernel(ptx: str, name: str = "k") -> Kernel:
     """A kernel of a module, ready to be launched; its module's memory is its own."""
     module = parse(ptx)
     return bind_memory(decode(module, name), layout_globals(module))
 
 
-def launch(
+def launch_kernel(
     one: Kernel,
     *arguments: Any,
     grid: Any = 1,
@@ -60,17 +60,17 @@ def launch(
         else:
             values.append(value if isinstance(value, bytes) else value.tobytes())
     return one.launch(
-        three(grid), three(block), values, [*memory, *touched],
+        pad_dimensions(grid), pad_dimensions(block), values, [*memory, *touched],
         settings=settings or Settings(threads=1), **more,
     )  # fmt: skip
 
 
-def execute(ptx: str, *arguments: Any, **more: Any) -> Result:
+def execute_ptx(ptx: str, *arguments: Any, **more: Any) -> Result:
     """Launch the kernel `k` of a text."""
-    return launch(kernel(ptx), *arguments, **more)
+    return launch_kernel(load_kernel(ptx), *arguments, **more)
 
 
-def three(given: Any) -> tuple[int, int, int]:
+def pad_dimensions(given: Any) -> tuple[int, int, int]:
     """A number of blocks or threads in each of three dimensions."""
     sizes = (given,) if isinstance(given, int) else tuple(given)
     return (*sizes, 1, 1)[:3]
