@@ -74,11 +74,9 @@ class LocalCluster:
         return ids
 
     def kill_node(self, node: str) -> None:
-        """End a node at once."""
         self._send_order({"kill": node})
 
     def end_cluster(self) -> None:
-        """End them all."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
         try:
@@ -112,7 +110,6 @@ class FleetRun:
     reader: threading.Thread | None = None
 
     def wait_end(self, seconds: float = 90) -> FleetRun:
-        """Wait for its end."""
         assert self.reader is not None and self.process.stdout
         try:
             self.process.wait(seconds)
@@ -193,7 +190,6 @@ class FleetTrial:
                 run.wait_end()
 
     def run_to_end(self, work: str, **more: Any) -> FleetRun:
-        """A whole run."""
         run = self.start_run(work, **more).wait_end()
         if not run.events or not isinstance(run.events[-1], dict):
             pytest.fail((self.trial.root / "stderr.txt").read_text()[-2000:])

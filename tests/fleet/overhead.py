@@ -29,35 +29,37 @@ KINDS = ("K1", "K2", "K3", "K4")
 COUNTS = (10, 100, 1000)
 
 
-def measured(counts: tuple[int, ...] = COUNTS) -> list[dict[str, Any]]:
+def measure_runs(counts: tuple[int, ...] = COUNTS) -> list[dict[str, Any]]:
     """Seconds of each part of a run, by the number of snippets."""
     from conftest import new_trial
-    from ground import LIGHT, Field, Yard
+    from local_fleet import LIGHT, FleetTrial, LocalCluster
 
-    yard = Yard(num_cpus=2)
+    cluster = LocalCluster(num_cpus=2)
     rows = []
     try:
-        yard.add(*KINDS)
+        cluster.add_nodes(*KINDS)
         for count in counts:
             with tempfile.TemporaryDirectory() as name:
-                field = Field(new_trial(Path(name) / "trial"), yard)
+                field = FleetTrial(new_trial(Path(name) / "trial"), cluster)
                 for number in range(count):
                     field.trial.snippet(f"s{number}", LIGHT)
                 runs = []
                 for _ in range(2):  # the second finds all of it current
-                    run = field.start("made_up", options={"only": "gpu"}, timed=True).done(1800)
-                    runs.append(spent(run.last["times"]))
-                assert len(field.records()) == count * len(KINDS)
+                    run = field.start_run(
+                        "make_up_record", options={"only": "gpu"}, timed=True
+                    ).wait_end(1800)
+                    runs.append(split_seconds(run.final_answer["times"]))
+                assert len(field.list_records()) == count * len(KINDS)
                 first, again = runs
                 known = {"snippets": count, "items": count * len(KINDS)}
                 rows.append({**known, **first, "again": sum(again.values())})
                 print(rows[-1], flush=True)
     finally:
-        yard.end()
+        cluster.end_cluster()
     return rows
 
 
-def spent(times: dict[str, float]) -> dict[str, float]:
+def split_seconds(times: dict[str, float]) -> dict[str, float]:
     """Seconds between what was heard."""
     parts = ("start", "discovered", "str", "int", "Verdict", "end")
     names = ("read", "connect", "plan", "run", "merge")
@@ -67,7 +69,7 @@ def spent(times: dict[str, float]) -> dict[str, float]:
     }
 
 
-def text(figures: dict[str, Any]) -> str:
+def write_table(figures: dict[str, Any]) -> str:
     """The table that the page shows."""
     lines = [
         "| snippets, on four kinds | items | planned in | run in | for each item | merged in |"
@@ -85,12 +87,12 @@ def text(figures: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{made}by `{figures['command']}`.", ""])
 
 
-def shown(page: str, figures: dict[str, Any]) -> str:
+def fill_page(page: str, figures: dict[str, Any]) -> str:
     """`page` with the table of `figures` between its marks."""
-    return MARKS.sub(lambda found: f"{found[1]}{text(figures)}{found[2]}", page)
+    return MARKS.sub(lambda found: f"{found[1]}{write_table(figures)}{found[2]}", page)
 
 
-def provenance() -> dict[str, str]:
+def describe_provenance() -> dict[str, str]:
     """When, where and of which commit."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = re.search(r"^model name\s*: (.*)$", cpu, re.MULTILINE)
@@ -108,11 +110,11 @@ def provenance() -> dict[str, str]:
 
 def main() -> None:
     """Measure, and keep it if asked to."""
-    figures = {**provenance(), "rows": measured()}
+    figures = {**describe_provenance(), "rows": measure_runs()}
     if "--record" in sys.argv[1:]:
         FILE.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        PAGE.write_text(shown(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
-    print(text(figures))
+        PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
+    print(write_table(figures))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import node_tasks
 import pytest
-import works
 from conftest import ROOT, Trial
 
 from warpshelf.bench import assemble
@@ -27,21 +27,21 @@ ROW = {"snippet": "one", "state": "passed"}
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder like the copy, whose command line a test writes."""
     (tmp_path / "scripts" / "warpshelf").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def runner(copy: Path, text: str) -> None:
+def write_runner(copy: Path, text: str) -> None:
     """Have `python -m warpshelf` do what `text` says."""
     (copy / "scripts" / "warpshelf" / "__main__.py").write_text(text)
 
 
-def test_a_verdict_and_its_record_come_back(copy: Path) -> None:
-    runner(
-        copy,
+def test_a_verdict_and_its_record_come_back(checkout_copy: Path) -> None:
+    write_runner(
+        checkout_copy,
         "import json, os, sys\n"
         "out = sys.argv[sys.argv.index('--out') + 1]\n"
         "json.dump({'records': [sys.argv[1:4]]}, open(out, 'w'))\n"
@@ -66,28 +66,30 @@ def test_a_verdict_and_its_record_come_back(copy: Path) -> None:
         ("print('no JSON')", "the runner left with status 0: it said nothing"),
     ],
 )
-def test_a_runner_that_says_no_verdict(copy: Path, text: str, answer: dict[str, str] | str) -> None:
-    runner(copy, text)
+def test_a_runner_that_says_no_verdict(
+    checkout_copy: Path, text: str, answer: dict[str, str] | str
+) -> None:
+    write_runner(checkout_copy, text)
     assert node.run(TASK) == ({"failed": answer} if isinstance(answer, str) else answer)
 
 
 def test_a_folder_that_takes_no_files_makes_a_node_unfit(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
+    checkout_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node.tempfile, "tempdir", str(copy / "gone"))
-    assert node.run(TASK) == {"unfit": f"No such file or directory: {copy}/gone"}
+    monkeypatch.setattr(node.tempfile, "tempdir", str(checkout_copy / "gone"))
+    assert node.run(TASK) == {"unfit": f"No such file or directory: {checkout_copy}/gone"}
 
 
-def alive(number: int) -> bool:
+def is_alive(number: int) -> bool:
     state = Path(f"/proc/{number}/stat")
     return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def gone(number: int) -> bool:
+def wait_gone(number: int) -> bool:
     until = time.monotonic() + 10
-    while alive(number) and time.monotonic() < until:
+    while is_alive(number) and time.monotonic() < until:
         time.sleep(0.02)
-    return not alive(number)
+    return not is_alive(number)
 
 
 LASTS = (
@@ -101,46 +103,46 @@ LASTS = (
 
 @pytest.mark.alone
 @pytest.mark.exhaustive("waits until a deadline is over")
-def test_a_runner_that_hangs_is_ended_with_all_that_it_started(copy: Path) -> None:
-    runner(copy, LASTS)
+def test_a_runner_that_hangs_is_ended_with_all_that_it_started(checkout_copy: Path) -> None:
+    write_runner(checkout_copy, LASTS)
     answer = node.run(TASK | {"seconds": 2.0})
     assert answer == {"failed": "the runner was still running after 2 s"}
-    assert all(gone(int(word)) for word in (copy / "pids").read_text().split())
+    assert all(wait_gone(int(word)) for word in (checkout_copy / "pids").read_text().split())
 
 
 @pytest.mark.alone
-def test_a_runner_dies_with_the_worker_that_started_it(copy: Path) -> None:
-    runner(copy, LASTS)
+def test_a_runner_dies_with_the_worker_that_started_it(checkout_copy: Path) -> None:
+    write_runner(checkout_copy, LASTS)
     text = f"from warpshelf.fleet import node; node.run({TASK!r})"
     tooling = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
-    with subprocess.Popen([sys.executable, "-c", text], cwd=copy, env=tooling) as worker:
+    with subprocess.Popen([sys.executable, "-c", text], cwd=checkout_copy, env=tooling) as worker:
         until = time.monotonic() + 20
-        while not (copy / "pids").exists() and time.monotonic() < until:
+        while not (checkout_copy / "pids").exists() and time.monotonic() < until:
             time.sleep(0.02)
         worker.kill()
-    assert gone(int((copy / "pids").read_text().split()[0]))
+    assert wait_gone(int((checkout_copy / "pids").read_text().split()[0]))
 
 
-def test_a_node_says_what_it_lacks(copy: Path) -> None:
+def test_a_node_says_what_it_lacks(checkout_copy: Path) -> None:
     machine = {"slug": "cpu", "gpus": 0, "torch": "", "triton": None}
     question = {"key": "describe", "gpus": 0}
-    runner(copy, f"import json; print(json.dumps({machine!r}))")
+    write_runner(checkout_copy, f"import json; print(json.dumps({machine!r}))")
     said = "torch and triton is not installed in the Python of Ray"
     assert node.describe_machine(question) == {"unfit": said}
     machine |= {"torch": "2.13.0", "triton": "3.7.1"}
-    runner(copy, f"import json; print(json.dumps({machine!r}))")
+    write_runner(checkout_copy, f"import json; print(json.dumps({machine!r}))")
     assert node.describe_machine(question) == {"machine": machine}
     assert node.describe_machine(question | {"gpus": 2}) == {
         "unfit": "Ray counts 2 GPUs, and torch sees none"
     }
-    runner(copy, "import typer_is_missing")
+    write_runner(checkout_copy, "import typer_is_missing")
     assert node.describe_machine(question) == {
         "unfit": "ModuleNotFoundError: No module named 'typer_is_missing'"
     }
 
 
 @pytest.fixture
-def packed(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def packed_copy(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The copy of a project with one sound snippet, which this process is in."""
     trial.sound()
     project = Project(trial.root)
@@ -149,18 +151,23 @@ def packed(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
-def test_a_check_over_there_is_the_one_here(trial: Trial, packed: Path) -> None:
+def test_a_check_over_there_is_the_one_here(trial: Trial, packed_copy: Path) -> None:
     [sound] = snippet.discover_snippets(Project(trial.root))
-    (packed / ".shelf").mkdir(exist_ok=True)
-    (packed / ".shelf" / "commit").write_text("0123456789ab\n")
-    item = Item(sound, cpu_kind(works.look({"gpus": 0})["machine"]))
-    answer = works.check(item.task_details())
+    (packed_copy / ".shelf").mkdir(exist_ok=True)
+    (packed_copy / ".shelf" / "commit").write_text("0123456789ab\n")
+    item = Item(sound, cpu_kind(node_tasks.describe_cpu({"gpus": 0})["machine"]))
+    answer = node_tasks.run_check(item.task_details())
     found = judge_answer(item, answer, "there")
     assert found.verdict is not None and found.verdict.state == "passed"
     assert found.record is not None
     assert (found.record["digest"], found.record["commit"]) == (sound.digest, "0123456789ab")
     # Called a GPU's it is refused at home: it leaves out what a GPU would have timed.
-    gpu = works.device("A1") | {"os": "Linux x86_64", "python": "3", "torch": "2", "triton": "3"}
+    gpu = node_tasks.describe_device("A1") | {
+        "os": "Linux x86_64",
+        "python": "3",
+        "torch": "2",
+        "triton": "3",
+    }
     record = {**found.record, "machine": gpu}
     out = trial.root / "records.json"
     out.write_text(json.dumps({"schema": 1, "records": [found.record, record]}))
@@ -188,8 +195,8 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_the_commit_goes_along(packed: Path) -> None:
-    assert not (packed / assemble.TRAVELS_WITH).exists()  # the trial has none
+def test_the_commit_goes_along(packed_copy: Path) -> None:
+    assert not (packed_copy / assemble.TRAVELS_WITH).exists()  # the trial has none
     with checkout_bundle.pack_checkout(Project(ROOT), []) as folder:
         told = assemble.checkout_commit(folder)
         assert told is not None and told == assemble.checkout_commit(ROOT)

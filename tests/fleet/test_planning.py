@@ -10,11 +10,11 @@ import sys
 import types
 from typing import Any
 
+import node_tasks
 import overhead
 import pytest
-import works
 from conftest import Trial
-from ground import ENVIRONMENT, LIGHT, PLAIN
+from local_fleet import ENVIRONMENT, LIGHT, PLAIN
 
 from warpshelf.bench.run import Verdict
 from warpshelf.contract import snippet
@@ -27,24 +27,26 @@ from warpshelf.fleet.cluster import NoAnswer, Node
 from warpshelf.fleet.queue import Inventory, Item, Kind, cpu_kind, plan_items
 from warpshelf.records import bundle
 
-CPU = cpu_kind(works.look({"gpus": 0})["machine"])
+CPU = cpu_kind(node_tasks.describe_cpu({"gpus": 0})["machine"])
 
 
-def kind(name: str, sm: int = 90, gpus: int = 1) -> Kind:
-    machine = works.look({"gpus": 1, "accelerator": name})["machine"]
+def make_kind(name: str, sm: int = 90, gpus: int = 1) -> Kind:
+    machine = node_tasks.describe_cpu({"gpus": 1, "accelerator": name})["machine"]
     return Kind(name, machine | {"sm": sm, "gpus": gpus})
 
 
-def planned(trial: Trial, *kinds: Kind, **more: Any) -> tuple[list[Item], list[Verdict]]:
+def plan_trial(trial: Trial, *kinds: Kind, **more: Any) -> tuple[list[Item], list[Verdict]]:
     return plan_items(
         snippet.discover_snippets(Project(trial.root)), list(kinds), more.pop("held", {}), **more
     )
 
 
-def made(trial: Trial, name: str, slug: str) -> dict[str, Any]:
+def make_record(trial: Trial, name: str, slug: str) -> dict[str, Any]:
     """A record of a snippet of the project, made up."""
     [one] = [one for one in snippet.discover_snippets(Project(trial.root)) if one.id == name]
-    return works.made_up({"snippet": name, "digest": one.digest, "slug": slug})["record"]
+    return node_tasks.make_up_record({"snippet": name, "digest": one.digest, "slug": slug})[
+        "record"
+    ]
 
 
 def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
@@ -53,7 +55,7 @@ def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
     trial.snippet("odd", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 75'))
     trial.snippet("plain", PLAIN)
     trial.snippet("broken", "def demo(): pass\n")
-    items, verdicts = planned(trial, kind("H", 90), kind("B", 100), CPU)
+    items, verdicts = plan_trial(trial, make_kind("H", 90), make_kind("B", 100), CPU)
     assert [item.key for item in items] == [
         "both on imaginary-b", "both on imaginary-h", "new on imaginary-b", "plain on cpu",
     ]  # fmt: skip
@@ -67,18 +69,18 @@ def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
 
 def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial: Trial) -> None:
     trial.snippet("one", PLAIN)
-    record = made(trial, "one", "cpu")
+    record = make_record(trial, "one", "cpu")
     held = {"one": {"cpu": (record["digest"], record["date"])}}
     for force in (False, True):  # what the bundle has is this run's own
-        items, verdicts = planned(trial, CPU, held=held, force=force)
+        items, verdicts = plan_trial(trial, CPU, held=held, force=force)
         assert [one.state for one in verdicts] == ["current"] and not items
     old = {"one": {"cpu": ("sha256:" + "0" * 64, record["date"])}}
-    assert len(planned(trial, CPU, held=old)[0]) == 1
+    assert len(plan_trial(trial, CPU, held=old)[0]) == 1
     place = trial.root / "snippets" / "one" / "results" / "cpu.json"
     place.parent.mkdir()
     place.write_text(dump_json(record))
-    assert planned(trial, CPU, held=old)[0] == []
-    assert len(planned(trial, CPU, force=True)[0]) == 1
+    assert plan_trial(trial, CPU, held=old)[0] == []
+    assert len(plan_trial(trial, CPU, force=True)[0]) == 1
 
 
 def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -> None:
@@ -86,21 +88,21 @@ def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -
         trial.snippet(name, LIGHT.replace('"gpus": 1', '"gpus": 2, "seconds": 10'))
     times = {"fresh": "2031-05-06T07:08:09Z", "older": "2030-05-06T07:08:09Z"}
     held = {name: {"imaginary-h": ("sha256:", date)} for name, date in times.items()}
-    wide = Kind("H", kind("H", gpus=8).machine, cpus=4)
-    items, _ = planned(trial, wide, held=held)
+    wide = Kind("H", make_kind("H", gpus=8).machine, cpus=4)
+    items, _ = plan_trial(trial, wide, held=held)
     assert [item.snippet.id for item in items] == ["never", "older", "fresh"]
     item = items[0]
     assert (item.gpus, item.cpus, item.task_details()["workers"]) == (2, 8, 8)
     assert item.limit == 180 + 60 + 10
 
 
-def node(id_: str, accelerator: str | None = None, gpus: int = 0, cpus: int = 4) -> Node:
+def make_node(id_: str, accelerator: str | None = None, gpus: int = 0, cpus: int = 4) -> Node:
     return Node(id_, f"host-{id_}", accelerator, cpus, gpus)
 
 
 def test_two_devices_of_one_accelerator_are_two_kinds_that_share_no_node() -> None:
     there = Inventory(slugs={"a": "pcie", "b": "sxm"})
-    there.update_nodes([node("a", "H", 1), node("b", "H", 2), node("c")])
+    there.update_nodes([make_node("a", "H", 1), make_node("b", "H", 2), make_node("c")])
     pcie = Kind("H", {"slug": "pcie"})
     assert there.excluded_nodes(pcie) == {"b"} and [one.id for one in there.fit_nodes(pcie)] == [
         "a"
@@ -114,42 +116,44 @@ def test_two_devices_of_one_accelerator_are_two_kinds_that_share_no_node() -> No
 
 
 @pytest.fixture
-def item(trial: Trial) -> Item:
+def planned_item(trial: Trial) -> Item:
     trial.snippet("one", LIGHT)
-    [only], _ = planned(trial, kind("A1"))
+    [only], _ = plan_trial(trial, make_kind("A1"))
     return only
 
 
-def answer(item: Item, **changes: Any) -> dict[str, Any]:
-    return works.made_up(item.task_details() | changes)
+def make_answer(item: Item, **changes: Any) -> dict[str, Any]:
+    return node_tasks.make_up_record(item.task_details() | changes)
 
 
-def test_a_record_is_kept_only_if_it_is_what_was_asked_for(item: Item) -> None:
-    good = judge_answer(item, answer(item), "there")
+def test_a_record_is_kept_only_if_it_is_what_was_asked_for(planned_item: Item) -> None:
+    good = judge_answer(planned_item, make_answer(planned_item), "there")
     assert good.verdict is not None and good.verdict.state == "passed" and good.record
-    other = judge_answer(item, answer(item, digest="sha256:" + "0" * 64), "there")
+    other = judge_answer(
+        planned_item, make_answer(planned_item, digest="sha256:" + "0" * 64), "there"
+    )
     assert other.record is None and other.verdict is not None
     assert "node there ran other code than this checkout's" in str(other.verdict.findings[0])
-    spoilt = answer(item)
+    spoilt = make_answer(planned_item)
     spoilt["record"]["facts"][0]["value"] = float("nan")
-    bad = judge_answer(item, spoilt, "there")
+    bad = judge_answer(planned_item, spoilt, "there")
     assert bad.record is None and bad.verdict is not None and bad.verdict.state == "failed"
-    wrong = judge_answer(item, answer(item, slug="imaginary-b2"), "there")
+    wrong = judge_answer(planned_item, make_answer(planned_item, slug="imaginary-b2"), "there")
     assert wrong.verdict is None and wrong.slug == "imaginary-b2"
-    none = judge_answer(item, answer(item) | {"record": None}, "there")
+    none = judge_answer(planned_item, make_answer(planned_item) | {"record": None}, "there")
     assert none.verdict is not None and none.verdict.state == "failed"
 
 
-def test_a_finding_comes_home_as_the_line_that_it_was(item: Item) -> None:
+def test_a_finding_comes_home_as_the_line_that_it_was(planned_item: Item) -> None:
     lines = ["snippets/one/one.py:7: is wrong: x; y; mend it", "a: b", "no place at all"]
-    row = {**answer(item)["row"], "state": "failed", "findings": lines}
-    found = judge_answer(item, {"row": row, "record": None}, "there").verdict
+    row = {**make_answer(planned_item)["row"], "state": "failed", "findings": lines}
+    found = judge_answer(planned_item, {"row": row, "record": None}, "there").verdict
     assert found is not None and found.note == "node there"
     assert [str(one) for one in found.findings] == [*lines[:2], f"node: {lines[2]}"]
 
 
-def test_what_ray_lost_is_tried_again_or_left(item: Item) -> None:
-    again, ended = (judge_answer(item, NoAnswer("why", more), "") for more in (True, False))
+def test_what_ray_lost_is_tried_again_or_left(planned_item: Item) -> None:
+    again, ended = (judge_answer(planned_item, NoAnswer("why", more), "") for more in (True, False))
     assert again.verdict is None
     assert ended.verdict is not None and (ended.verdict.state, ended.verdict.note) == (
         "left",
@@ -163,7 +167,7 @@ def test_a_spool_takes_up_what_is_there_and_leaves_one_file(trial: Trial) -> Non
     with ResultQueue(out) as spool:
         assert spool.made == {}
     assert json.loads(out.read_text()) == {"records": [], "schema": 1}
-    first, second, newer = (made(trial, "one", slug) for slug in ("cpu", "gpu", "cpu"))
+    first, second, newer = (make_record(trial, "one", slug) for slug in ("cpu", "gpu", "cpu"))
     newer["demo"] = "two\u2028three\n"  # a line's end to some, and inside a string
     with ResultQueue(out) as spool:
         spool.save_record(first)
@@ -195,13 +199,13 @@ def test_without_ray_one_line_says_what_to_install(
 ) -> None:
     real = builtins.__import__
 
-    def refuse(name: str, *more: Any) -> Any:
+    def refuse_import(name: str, *more: Any) -> Any:
         if name == absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *more)
 
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setattr(builtins, "__import__", refuse_import)
     with pytest.raises(ShelfError) as refused:
         cluster._import_ray("ray://host:1")
     assert str(refused.value) == (
@@ -271,4 +275,4 @@ def test_the_page_shows_the_figures_that_are_kept() -> None:
     page = overhead.PAGE.read_text(encoding="utf-8")
     figures = json.loads(overhead.FILE.read_text(encoding="utf-8"))
     assert [row["items"] for row in figures["rows"]] == [40, 400, 4000]
-    assert overhead.shown(page, figures) == page and overhead.text(figures) in page
+    assert overhead.fill_page(page, figures) == page and overhead.write_table(figures) in page
