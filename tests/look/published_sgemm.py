@@ -51,7 +51,7 @@ class Timing:
     half: bool
 
 
-def table() -> Data:
+def load_table() -> Data:
     """The kernels, with the entries of their repository and device put in."""
     found = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     repositories = {one["name"]: one for one in found["repository"]}
@@ -64,19 +64,19 @@ def table() -> Data:
     return {"kernels": kernels}
 
 
-def blocks(kernel: Data) -> tuple[int, int]:
+def count_blocks(kernel: Data) -> tuple[int, int]:
     """Rows and columns of blocks of the whole product."""
     down, across = (-(-kernel["of"]["size"] // side) for side in kernel["tile"])
     return down, across
 
 
-def timing(kernel: Data, rows: Iterable[ExecutedInstruction]) -> Timing:
+def bound_timing(kernel: Data, rows: Iterable[ExecutedInstruction]) -> Timing:
     """A kernel's published timing, and its bound from the counts of one column of blocks.
 
     The bound is that of a device at its highest clock, all of its SMs at work to the end.
     """
     found = cycle_bound(rows, ARCH)
-    times = blocks(kernel)[1]
+    times = count_blocks(kernel)[1]
     device = kernel["on"]
     least = found["cycles"] * times / device["sms"] / (device["mhz"] * 1e3)
     published = 2 * kernel["of"]["size"] ** 3 / (kernel["gflops"] * 1e6)
@@ -85,7 +85,7 @@ def timing(kernel: Data, rows: Iterable[ExecutedInstruction]) -> Timing:
     )
 
 
-def kept(kernel: Data) -> list[ExecutedInstruction]:
+def read_kept_rows(kernel: Data) -> list[ExecutedInstruction]:
     """The rows of a kernel that are kept in FILE."""
     for one in json.loads(lzma.decompress(FILE.read_bytes()))["kernels"]:
         if (one["repository"], one["name"]) == (kernel["repository"], kernel["name"]):
@@ -96,7 +96,7 @@ def kept(kernel: Data) -> list[ExecutedInstruction]:
     raise KeyError(f"{kernel['name']}: not in {FILE.name}; run {Path(__file__).name} --record")
 
 
-def executed(kernel: Data, checkouts: Path, scratch: Path) -> list[ExecutedInstruction]:
+def execute_column(kernel: Data, checkouts: Path, scratch: Path) -> list[ExecutedInstruction]:
     """What one column of a kernel's blocks did, instruction by instruction of PTX."""
     import numpy as np
     import papergpu
@@ -109,7 +109,7 @@ def executed(kernel: Data, checkouts: Path, scratch: Path) -> list[ExecutedInstr
     source = Source(folder / kernel["of"]["folder"] / kernel["file"], options, target=TARGET)
     size = kernel["of"]["size"]
     columns = kernel["tile"][1]
-    down = blocks(kernel)[0]
+    down = count_blocks(kernel)[0]
     kind = torch.float16 if kernel.get("half") else torch.float32
     one, nothing = (np.float16(value) if kernel.get("half") else value for value in (1.0, 0.0))
     values = {
@@ -133,11 +133,11 @@ def executed(kernel: Data, checkouts: Path, scratch: Path) -> list[ExecutedInstr
         raise ValueError(f"{kernel['name']}: the product of {ONES} ones is not {ONES} everywhere")
     (launched,) = launches
     ptx = source.ptx
-    symbol = _symbol(ptx, launched.program.name)
-    return assign_widths(_rows(launched), _code(ptx, symbol, scratch))
+    symbol = _find_symbol(ptx, launched.program.name)
+    return assign_widths(_list_rows(launched), _disassemble_kernel(ptx, symbol, scratch))
 
 
-def _rows(launched: Any) -> Iterator[ExecutedInstruction]:
+def _list_rows(launched: Any) -> Iterator[ExecutedInstruction]:
     counts = launched.result.counts
     program = launched.program
     for form, one, count in zip(program.forms, program.instructions, counts, strict=True):
@@ -147,20 +147,20 @@ def _rows(launched: Any) -> Iterator[ExecutedInstruction]:
             yield ExecutedInstruction(form, tally, program.places[int(one["place"])][1])
 
 
-def _symbol(ptx: str, name: str) -> str:
+def _find_symbol(ptx: str, name: str) -> str:
     """The name in the module of the kernel that papergpu calls by the function's own."""
     bare = name.partition("<")[0]
     found = [one for one in re.findall(r"\.entry\s+([\w$]+)", ptx) if bare in one]
     return min(found, key=len)
 
 
-def _code(ptx: str, symbol: str, scratch: Path) -> list[tuple[int, str]]:
+def _disassemble_kernel(ptx: str, symbol: str, scratch: Path) -> list[tuple[int, str]]:
     """Machine instructions of a kernel: the line of PTX that each was made from, and its opcode."""
     text, cubin = scratch / "kernel.ptx", scratch / "kernel.cubin"
     text.write_text(ptx, encoding="utf-8")
-    _said("ptxas", f"-arch={ARCH}", "-lineinfo", str(text), "-o", str(cubin))
+    _run_tool("ptxas", f"-arch={ARCH}", "-lineinfo", str(text), "-o", str(cubin))
     found, line, inside = [], 0, False
-    for one in _said("nvdisasm", "-c", "-gp", str(cubin)).splitlines():
+    for one in _run_tool("nvdisasm", "-c", "-gp", str(cubin)).splitlines():
         if match := SECTION.match(one):
             inside = match[1] == symbol
         elif match := LINE.search(one):
@@ -172,7 +172,7 @@ def _code(ptx: str, symbol: str, scratch: Path) -> list[tuple[int, str]]:
     return found
 
 
-def _said(tool: str, *words: str) -> str:
+def _run_tool(tool: str, *words: str) -> str:
     """What a tool of CUDA's toolkit prints, by the newest of those at hand."""
     import triton
 
@@ -185,7 +185,7 @@ def _said(tool: str, *words: str) -> str:
     raise FileNotFoundError(f"there is no {tool}: install CUDA's toolkit or Triton")
 
 
-def together(rows: Iterable[ExecutedInstruction]) -> list[ExecutedInstruction]:
+def merge_rows(rows: Iterable[ExecutedInstruction]) -> list[ExecutedInstruction]:
     """Rows that matter to the bound; those alike in all but how often they ran are added up."""
     found: dict[tuple[Any, ...], ExecutedInstruction] = {}
     for row in rows:
@@ -207,10 +207,10 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 2
     made = []
-    for kernel in table()["kernels"]:
+    for kernel in load_table()["kernels"]:
         with tempfile.TemporaryDirectory() as scratch:
-            rows = together(executed(kernel, Path(folders[0]), Path(scratch)))
-        one = timing(kernel, rows)
+            rows = merge_rows(execute_column(kernel, Path(folders[0]), Path(scratch)))
+        one = bound_timing(kernel, rows)
         print(
             f"{one.device}  {one.name:36} published {one.published:8.3f} ms, bound "
             f"{one.bound:7.3f} ms, {one.published / one.bound:5.2f} times  {one.limiter}",
@@ -225,7 +225,7 @@ def main(arguments: list[str]) -> int:
             "device": kernel["on"],
             "size": kernel["of"]["size"],
             "gflops": kernel["gflops"],
-            "columns_of_blocks": blocks(kernel)[1],
+            "columns_of_blocks": count_blocks(kernel)[1],
             "cycles": round_bound(cycle_bound(rows, ARCH))["cycles"],
             "rows": [
                 {"form": row.form, "width": row.width, "counts": dict(sorted(row.tally.items()))}

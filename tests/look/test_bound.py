@@ -25,20 +25,20 @@ archs = st.sampled_from(ARCHS)
 runs = st.integers(0, 1 << 20)
 
 
-def cycles(rows: list[ExecutedInstruction], arch: str = "sm_80") -> dict[str, float]:
+def bound_cycles(rows: list[ExecutedInstruction], arch: str = "sm_80") -> dict[str, float]:
     return {one["pipe"]: one["cycles"] for one in cycle_bound(rows, arch)["pipes"]}
 
 
-def lanes(form: str, count: int) -> ExecutedInstruction:
+def make_full_warps(form: str, count: int) -> ExecutedInstruction:
     return ExecutedInstruction(form, {"executed": count, "lanes": 32 * count})
 
 
-def shared(form: str, count: int, wavefronts: int = 1) -> ExecutedInstruction:
+def make_shared_access(form: str, count: int, wavefronts: int = 1) -> ExecutedInstruction:
     tally = {"executed": count, "shared_requests": count, "wavefronts": count * wavefronts}
     return ExecutedInstruction(form, tally)
 
 
-def memory(form: str, count: int, sectors: int, ideal: int) -> ExecutedInstruction:
+def make_memory_access(form: str, count: int, sectors: int, ideal: int) -> ExecutedInstruction:
     tally = {
         "executed": count, "requests": count, "sectors": count * sectors,
         "ideal_sectors": count * ideal,
@@ -49,7 +49,11 @@ def memory(form: str, count: int, sectors: int, ideal: int) -> ExecutedInstructi
 def test_a_loop_of_multiply_adds_by_hand() -> None:
     """128 lanes make 4 instructions of a warp in a cycle."""
     found = cycle_bound(
-        [lanes("fma.rn.f32", 1 << 20), shared("ld.shared.v4.f32", 1 << 17, 4)], "sm_90a"
+        [
+            make_full_warps("fma.rn.f32", 1 << 20),
+            make_shared_access("ld.shared.v4.f32", 1 << 17, 4),
+        ],
+        "sm_90a",
     )
     assert (found["limiter"], found["cycles"]) == ("load and store", 1 << 19)
     assert [tuple(one.values()) for one in found["pipes"]] == [
@@ -76,7 +80,7 @@ def test_a_loop_of_multiply_adds_by_hand() -> None:
     ],
 )
 def test_a_thousand_instructions(form: str, arch: str, pipe: str, least: float) -> None:
-    assert cycles([lanes(form, 1024)], arch)[pipe] == least
+    assert bound_cycles([make_full_warps(form, 1024)], arch)[pipe] == least
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ def test_what_may_vanish_does_not_count(form: str) -> None:
 
 
 def test_local_memory_and_hints_do_not_count() -> None:
-    local = memory("ld.local.v4.f32", 64, 16, 16)
+    local = make_memory_access("ld.local.v4.f32", 64, 16, 16)
     hint = ExecutedInstruction("cp.async.bulk.prefetch.L2.global", {"bytes": 1 << 20, "lanes": 1})
     assert count_work([local, hint], "sm_90") == Work()
 
@@ -113,10 +117,14 @@ def test_fusing_never_goes_below(
 ) -> None:
     """Whatever pairs of a multiply and an add the assembler makes into one."""
     pairs = int(min(multiplies, adds) * share)
-    before = [lanes("mul.f32", multiplies), lanes("sub.ftz.f32", adds), lanes("fma.rn.f32", fused)]
-    after = [lanes("fma.rn.f32", fused + pairs + (multiplies - pairs) + (adds - pairs))]
-    for pipe, least in cycles(before, arch).items():
-        assert least <= cycles(after, arch)[pipe]
+    before = [
+        make_full_warps("mul.f32", multiplies),
+        make_full_warps("sub.ftz.f32", adds),
+        make_full_warps("fma.rn.f32", fused),
+    ]
+    after = [make_full_warps("fma.rn.f32", fused + pairs + (multiplies - pairs) + (adds - pairs))]
+    for pipe, least in bound_cycles(before, arch).items():
+        assert least <= bound_cycles(after, arch)[pipe]
 
 
 @given(
@@ -130,10 +138,10 @@ def test_merging_loads_never_goes_below(
     groups: int, parts: int, arch: str, passes: list[int], extra: int
 ) -> None:
     """A wide access passes at least as often as the part of it that passes most."""
-    narrow = [shared("ld.shared.f32", groups, one) for one in passes[:parts]]
+    narrow = [make_shared_access("ld.shared.f32", groups, one) for one in passes[:parts]]
     wide = "ld.shared" + {1: "", 2: ".v2", 4: ".v4"}[parts] + ".f32"
-    merged = replace(shared(wide, groups, max(passes[:parts]) + extra), width=4 * parts)
-    before, after = cycles(narrow, arch), cycles([merged], arch)
+    merged = replace(make_shared_access(wide, groups, max(passes[:parts]) + extra), width=4 * parts)
+    before, after = bound_cycles(narrow, arch), bound_cycles([merged], arch)
     assert all(least <= after[pipe] for pipe, least in before.items())
 
 
@@ -143,7 +151,7 @@ def test_merging_loads_never_goes_below(
 def test_more_work_takes_no_less_and_all_of_it_takes_most(
     counts: list[tuple[str, int]], arch: str
 ) -> None:
-    rows = [lanes(form, count) for form, count in counts]
+    rows = [make_full_warps(form, count) for form, count in counts]
     before = 0.0
     for end in range(len(rows) + 1):
         found = cycle_bound(rows[:end], arch)
@@ -157,23 +165,26 @@ def test_more_work_takes_no_less_and_all_of_it_takes_most(
 @pytest.mark.parametrize(
     ("row", "wavefronts"),
     [
-        (memory("ld.global.v4.f32", 8, 16, 16), 32),  # 512 bytes a request
-        (memory("ld.global.v4.f32", 8, 32, 16), 32),
-        (memory("ld.global.v4.f32", 8, 32, 4), 16),  # 8 lines at least: two looks at tags
-        (memory("ld.global.v4.f32", 8, 1, 1), 8),  # one for each request
-        (memory("ld.global.f32", 8, 4, 4), 2),  # may be a quarter of a wider one
-        (memory("st.global.v2.f32", 8, 8, 8), 8),
-        (memory("ld.volatile.global.f32", 8, 4, 4), 8),
-        (shared("ld.shared.v4.b32", 8, 4), 32),
-        (shared("ld.shared.u8", 16), 1),
-        (shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 8, 4), 32),
+        (make_memory_access("ld.global.v4.f32", 8, 16, 16), 32),  # 512 bytes a request
+        (make_memory_access("ld.global.v4.f32", 8, 32, 16), 32),
+        (
+            make_memory_access("ld.global.v4.f32", 8, 32, 4),
+            16,
+        ),  # 8 lines at least: two looks at tags
+        (make_memory_access("ld.global.v4.f32", 8, 1, 1), 8),  # one for each request
+        (make_memory_access("ld.global.f32", 8, 4, 4), 2),  # may be a quarter of a wider one
+        (make_memory_access("st.global.v2.f32", 8, 8, 8), 8),
+        (make_memory_access("ld.volatile.global.f32", 8, 4, 4), 8),
+        (make_shared_access("ld.shared.v4.b32", 8, 4), 32),
+        (make_shared_access("ld.shared.u8", 16), 1),
+        (make_shared_access("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 8, 4), 32),
         (ExecutedInstruction("cp.async.ca.shared.global", {"bytes": 4096, "lanes": 256}), 32),
         (ExecutedInstruction("atom.shared.add.u32", {"shared_requests": 8, "wavefronts": 256}), 8),
         (ExecutedInstruction("red.global.add.f32", {"requests": 8, "sectors": 256}), 8),
     ],
 )
 def test_accesses_by_hand(row: ExecutedInstruction, wavefronts: float) -> None:
-    assert cycles([row])["load and store"] == wavefronts
+    assert bound_cycles([row])["load and store"] == wavefronts
 
 
 @pytest.mark.parametrize(
@@ -193,18 +204,22 @@ def test_accesses_by_hand(row: ExecutedInstruction, wavefronts: float) -> None:
 )
 def test_matrix_instructions_by_their_operands(form: str, arch: str, least: float) -> None:
     rows = [ExecutedInstruction(form, {"executed": 1, "lanes": 32, "operations": 1 << 21})]
-    assert cycles(rows, arch)["matrix"] == least
+    assert bound_cycles(rows, arch)["matrix"] == least
 
 
 def test_operands_without_a_rate_are_left_out() -> None:
     row = ExecutedInstruction("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
               {"executed": 1, "lanes": 32, "operations": 1 << 21})  # fmt: skip
-    assert "matrix" not in cycles([row])
+    assert "matrix" not in bound_cycles([row])
 
 
 def test_a_root_and_a_reciprocal_may_be_one() -> None:
-    rows = [lanes("sqrt.approx.f32", 8), lanes("rcp.approx.f32", 6), lanes("ex2.approx.f32", 1)]
-    assert cycles(rows)["special function"] == 9 * 32 / 16
+    rows = [
+        make_full_warps("sqrt.approx.f32", 8),
+        make_full_warps("rcp.approx.f32", 6),
+        make_full_warps("ex2.approx.f32", 1),
+    ]
+    assert bound_cycles(rows)["special function"] == 9 * 32 / 16
 
 
 def test_machine_code_says_what_was_merged() -> None:

@@ -34,7 +34,7 @@ def test_nothing_of_a_code_is_lost(upper: int) -> None:
     assert len(str(one)) == len("B------:R-:W-:-:S00")
 
 
-def lines_told(opcodes: bytes, version: int = 2) -> bytes:
+def encode_lines(opcodes: bytes, version: int = 2) -> bytes:
     """A program of lines: instructions of one byte, lines -5 to 8 and 10 opcodes, as NVRTC's."""
     head = struct.pack("<BBbBB", 1, 1, -5, 14, 10) + bytes([0, 1, 1, 1, 1, 0, 0, 0, 1]) + b"\0\0"
     rest = struct.pack("<HI", version, len(head)) + head + opcodes
@@ -42,7 +42,7 @@ def lines_told(opcodes: bytes, version: int = 2) -> bytes:
 
 
 def test_each_opcode_of_a_program_of_lines_is_read() -> None:
-    told = lines_told(
+    told = encode_lines(
         b"\x00\x09\x02" + (0x100).to_bytes(8, "little")  # at address 0x100
         + b"\x03\xff\x00\x01"  # 127 lines on, told
         + b"\x03\x7f\x02\x80\x01\x01"  # a line back and 128 bytes on, told
@@ -64,4 +64,4 @@ def test_what_is_no_binary_and_lines_of_another_version_are_refused() -> None:
     with pytest.raises(ValueError, match="not a 64-bit ELF file"):
         Elf(b"\x7fELF\x01" + bytes(60))
     with pytest.raises(ValueError, match="DWARF 5, of which 2 and 3 are read"):
-        list(run_line_program(lines_told(b"", version=5), 0))
+        list(run_line_program(encode_lines(b"", version=5), 0))

@@ -20,13 +20,13 @@ from warpshelf.look.view import View
 FFMA = {"multiply-add": 64, "integer": 8, "load shared 16": 4, "control": 1}
 
 
-def with_loop(kinds: dict[str, int]) -> View:
+def add_loop(kinds: dict[str, int]) -> View:
     found = view("tiled")
     found["loops"][0]["kinds"] = kinds
     return found
 
 
-def wide() -> View:
+def widen_load() -> View:
     """The naive one, whose load moves 16 bytes a lane, and whose store moves 4."""
     found = copy.deepcopy(view())
     next(one for one in found["accesses"] if one["does"] == "load")["size"] = 16
@@ -40,9 +40,9 @@ FIGURES = [
     ("sectors_over_ideal", view(), 4.5, 4.4, "= 4.5 exceeds the limit 4.4; let neighbouring"),
     ("wavefronts_over_ideal", view(), 1, 0.9, "= 1 exceeds the limit 0.9; pad or swizzle"),
     ("wavefronts_over_ideal", view("tiled"), 16.5, 16, "= 16.5 exceeds the limit 16; pad"),
-    ("wide_accesses", wide(), 0.8, 0.9, "= 0.8 is below the limit 0.9; let the compiler see"),
+    ("wide_accesses", widen_load(), 0.8, 0.9, "= 0.8 is below the limit 0.9; let the compiler see"),
     ("wide_accesses", view(), 0, 0.1, "= 0 is below the limit 0.1; let the compiler see"),
-    ("instructions_per_fma", with_loop(FFMA), 1.21, 1.2, "= 1.203 exceeds the limit 1.2; look at"),
+    ("instructions_per_fma", add_loop(FFMA), 1.21, 1.2, "= 1.203 exceeds the limit 1.2; look at"),
 ]
 
 

@@ -6,7 +6,7 @@ from warpshelf.look.work import find_loops, find_successors
 PLAIN = 0x7F1  # stalls for a cycle, sets and awaits nothing
 
 
-def code(text: str) -> MachineCode:
+def assemble_code(text: str) -> MachineCode:
     """Code from lines; `name:` is a label, `W2` behind a line sets scoreboard 2, `B2` awaits it."""
     made, labels = [], {}
     for line in text.strip().splitlines():
@@ -27,7 +27,7 @@ def code(text: str) -> MachineCode:
 
 def test_a_loop_in_a_loop() -> None:
     found = find_loops(
-        code("""
+        assemble_code("""
         S2R R0, SR_TID.X
         outer:
         LDG.E R2, [R4.64]
@@ -46,7 +46,7 @@ def test_a_loop_in_a_loop() -> None:
 
 
 def test_a_branch_forward_is_no_loop() -> None:
-    made = code("""
+    made = assemble_code("""
         @P0 BRA `(behind)
         FADD R1, R1, R1
         behind:
@@ -59,7 +59,7 @@ def test_a_branch_forward_is_no_loop() -> None:
 def test_a_way_back_that_is_also_entered_elsewhere_is_no_natural_loop() -> None:
     assert (
         find_loops(
-            code("""
+            assemble_code("""
         @P0 BRA `(middle)
         head:
         FADD R1, R1, R1
@@ -75,7 +75,7 @@ def test_a_way_back_that_is_also_entered_elsewhere_is_no_natural_loop() -> None:
 
 def test_two_branches_to_one_head_are_one_loop() -> None:
     (found,) = find_loops(
-        code("""
+        assemble_code("""
         head:
         FADD R1, R1, R1
         @P0 BRA `(head)
@@ -89,7 +89,7 @@ def test_two_branches_to_one_head_are_one_loop() -> None:
 
 
 def test_a_branch_on_an_operand_goes_on_as_well() -> None:
-    made = code("""
+    made = assemble_code("""
         head:
         BRA.DIV UR4, `(head)
         BRA P0, `(head)
@@ -101,7 +101,7 @@ def test_a_branch_on_an_operand_goes_on_as_well() -> None:
 
 def test_bytes_in_flight_are_those_asked_for_before_the_first_is_awaited() -> None:
     (found,) = find_loops(
-        code("""
+        assemble_code("""
         head:
         LDG.E.128 R4, [R2.64]  W0
         LDG.E.64 R8, [R2.64+0x10]  W1
@@ -118,7 +118,7 @@ def test_bytes_in_flight_are_those_asked_for_before_the_first_is_awaited() -> No
 
 def test_a_load_for_the_next_round_is_in_flight_over_the_whole_round() -> None:
     (found,) = find_loops(
-        code("""
+        assemble_code("""
         head:
         FFMA R1, R4, R8, R1  B0
         LDG.E R4, [R2.64]  W0
@@ -133,7 +133,7 @@ def test_a_load_for_the_next_round_is_in_flight_over_the_whole_round() -> None:
 
 def test_copies_wait_by_groups() -> None:
     (found,) = find_loops(
-        code("""
+        assemble_code("""
         head:
         LDGSTS.E.BYPASS.128 [R5], [R2.64]
         LDGDEPBAR

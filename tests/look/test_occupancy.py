@@ -41,7 +41,7 @@ uses = st.builds(
 archs = st.sampled_from(sorted(SMS))
 
 
-def header() -> Path:
+def find_header() -> Path:
     """The folder of cuda_occupancy.h in Triton's wheel."""
     found = importlib.util.find_spec("triton")
     if found is None or found.origin is None:
@@ -52,15 +52,14 @@ def header() -> Path:
     return folder
 
 
-def compiler() -> str:
-    """A C++ compiler of this machine."""
+def find_compiler() -> str:
     found = next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("there is no C++ compiler (g++, clang++ or c++) to compile the header with")
     return found
 
 
-def configurations(count: int) -> list[tuple[str, BlockUsage]]:
+def draw_configurations(count: int) -> list[tuple[str, BlockUsage]]:
     """As many as that, half near where something changes; the same at every run."""
     some = random.Random(20)
     found = []
@@ -80,7 +79,7 @@ def configurations(count: int) -> list[tuple[str, BlockUsage]]:
     return found
 
 
-def line(arch: str, use: BlockUsage) -> str:
+def write_line(arch: str, use: BlockUsage) -> str:
     has = SMS[arch]
     version = int(arch.removeprefix("sm_"))
     of = (
@@ -94,11 +93,12 @@ def line(arch: str, use: BlockUsage) -> str:
 def test_it_is_what_nvidias_header_says(tmp_path: Path) -> None:
     program = tmp_path / "driver"
     subprocess.run(
-        [compiler(), "-O1", "-w", f"-I{header()}", str(DRIVER), "-o", str(program)], check=True
+        [find_compiler(), "-O1", "-w", f"-I{find_header()}", str(DRIVER), "-o", str(program)],
+        check=True,
     )
-    given_ones = configurations(CONFIGURATIONS)
+    given_ones = draw_configurations(CONFIGURATIONS)
     run = subprocess.run(
-        [str(program)], input="\n".join(line(*one) for one in given_ones) + "\n",
+        [str(program)], input="\n".join(write_line(*one) for one in given_ones) + "\n",
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     answers = run.stdout.splitlines()
@@ -151,15 +151,15 @@ def test_it_has_the_shape_of_a_view(arch: str, use: BlockUsage) -> None:
 def test_a_kernel_whose_registers_and_threads_bind() -> None:
     """64 registers a thread, 256 threads: 65,536 / (64 * 256) = 4 blocks of an sm_90."""
 
-    def resident(blocks: int) -> dict[str, object]:
+    def expect_residency(blocks: int) -> dict[str, object]:
         return {"blocks": blocks, "warps": 8 * blocks, "most": 64, "limiters": ["registers"]}
 
     use = BlockUsage(registers=64, threads=256, static=16 * KIB)
-    assert compute_residency("sm_90a", use) == resident(4)
+    assert compute_residency("sm_90a", use) == expect_residency(4)
     # A warp is given 256 registers at a time, 8 a thread: 56 let a fifth block in, 72 put one out.
     assert list(occupancy_changes("sm_90", use))[:2] == [
-        {"change": "48 registers", **resident(5)},
-        {"change": "65 registers", **resident(3)},
+        {"change": "48 registers", **expect_residency(5)},
+        {"change": "65 registers", **expect_residency(3)},
     ]
 
 

@@ -20,7 +20,7 @@ class Peak(NamedTuple):
     tera: dict[str, float]
     source: str
 
-    def rate(self, kind: str) -> float:
+    def compute_rate(self, kind: str) -> float:
         """Multiply-adds in a cycle of one SM, a power of two to within 1 %."""
         return self.tera[kind] * 1e12 / 2 / self.sms / (self.mhz * 1e6)
 
@@ -65,7 +65,7 @@ BLACKWELL = {
 @pytest.mark.parametrize("arch", PEAKS)
 def test_matrix_rates_follow_from_published_peaks(arch: str) -> None:
     known = bound.MATRIX[arch]
-    published = {kind: peak.rate(kind) for peak in PEAKS[arch] for kind in peak.tera}
+    published = {kind: peak.compute_rate(kind) for peak in PEAKS[arch] for kind in peak.tera}
     for kind, rate in known.items():
         assert math.log2(rate).is_integer()
         of, share = (kind, 1.0) if kind in published else ALIKE[kind]

@@ -14,12 +14,12 @@ from itertools import combinations
 
 import published_sgemm
 import pytest
-from published_sgemm import Timing, table
+from published_sgemm import Timing, load_table
 
 from warpshelf.look.bound import VariantCost, cycle_bound, is_faster, round_bound
 from warpshelf.look.work import ExecutedInstruction, count_work
 
-KERNELS = table()["kernels"]
+KERNELS = load_table()["kernels"]
 # In the wrong order: the second reads 512 rows where 64 are its tile's, its lanes 8 KiB apart. What
 # comes from beyond L1, and how lanes' banks of L1 collide, counts in no bound.
 BEYOND = {("FP16 V02", "FP16 V03 Vectorized")}
@@ -40,25 +40,25 @@ ACROSS = {
 }  # fmt: skip
 
 
-def timings(seen: Callable[[ExecutedInstruction], ExecutedInstruction]) -> list[Timing]:
+def bound_timings(seen: Callable[[ExecutedInstruction], ExecutedInstruction]) -> list[Timing]:
     return [
-        published_sgemm.timing(one, map(seen, published_sgemm.kept(one))) for one in KERNELS
-    ]  # fmt: skip
+        published_sgemm.bound_timing(one, map(seen, published_sgemm.read_kept_rows(one)))
+        for one in KERNELS
+    ]
 
 
-def products(rows: list[ExecutedInstruction]) -> float:
+def count_products(rows: list[ExecutedInstruction]) -> float:
     """Multiply-adds, by whatever does them."""
     done = count_work(rows, published_sgemm.ARCH)
     return sum(map(done.float_results, ("FP32", "FP16"))) + sum(done.products.values())
 
 
-def differ(one: float, other: float) -> bool:
-    """Whether two bounds are far enough apart."""
+def is_far_apart(one: float, other: float) -> bool:
     low, high = sorted((one, other))
     return is_faster(VariantCost(low), VariantCost(high))
 
 
-def judged(found: list[Timing], alike: bool = True) -> tuple[int, set[tuple[str, str]]]:
+def judge_pairs(found: list[Timing], alike: bool = True) -> tuple[int, set[tuple[str, str]]]:
     """Pairs of one device whose bounds are told apart, and those of them in the wrong order.
 
     `alike` are pairs of one precision, else those of two.
@@ -68,7 +68,7 @@ def judged(found: list[Timing], alike: bool = True) -> tuple[int, set[tuple[str,
         for one, other in combinations(found, 2)
         if one.device == other.device
         and alike == (one.half == other.half)
-        and differ(one.bound, other.bound)
+        and is_far_apart(one.bound, other.bound)
     ]
     wrong = {
         (one.name, other.name)
@@ -88,15 +88,15 @@ def test_all_are_kept_as_they_were_published() -> None:
         23, 14,
     ]  # fmt: skip
     for one, kernel in zip(found, KERNELS, strict=True):
-        assert one["columns_of_blocks"] == published_sgemm.blocks(kernel)[1]
-        rows = published_sgemm.kept(kernel)
+        assert one["columns_of_blocks"] == published_sgemm.count_blocks(kernel)[1]
+        rows = published_sgemm.read_kept_rows(kernel)
         assert round_bound(cycle_bound(rows, published_sgemm.ARCH))["cycles"] == one["cycles"]
         size, columns = kernel["of"]["size"], kernel["tile"][1]
-        assert size**2 * columns <= products(rows) <= 1.001 * size**2 * columns, one["name"]
+        assert size**2 * columns <= count_products(rows) <= 1.001 * size**2 * columns, one["name"]
 
 
 def test_no_published_timing_goes_below_its_bound() -> None:
-    found = timings(lambda row: row)
+    found = bound_timings(lambda row: row)
     for one in found:
         print(
             f"{one.device} {one.name}: {one.published:.2f} ms, {one.published / one.bound:.2f} "
@@ -108,22 +108,22 @@ def test_no_published_timing_goes_below_its_bound() -> None:
 
 
 def test_bounds_that_are_far_apart_order_the_timings() -> None:
-    found = timings(lambda row: row)
-    told, wrong = judged([one for one in found if not one.half])
+    found = bound_timings(lambda row: row)
+    told, wrong = judge_pairs([one for one in found if not one.half])
     assert not wrong
     assert told > 80  # of 121
-    told, wrong = judged([one for one in found if one.half])
+    told, wrong = judge_pairs([one for one in found if one.half])
     assert wrong == BEYOND
     assert told > 70  # of 91
-    told, wrong = judged(found, alike=False)
+    told, wrong = judge_pairs(found, alike=False)
     assert wrong == ACROSS
     assert told > 140  # of 168
 
 
 def test_so_it_is_with_no_machine_code_but_for_three_pairs() -> None:
-    found = timings(lambda row: replace(row, width=0))
+    found = bound_timings(lambda row: replace(row, width=0))
     assert all(one.published > one.bound for one in found)
-    told, wrong = judged(found)
+    told, wrong = judge_pairs(found)
     assert wrong == UNMERGED
     assert told > 120  # of 212
 
@@ -131,11 +131,13 @@ def test_so_it_is_with_no_machine_code_but_for_three_pairs() -> None:
 def test_taking_loads_as_they_stand_in_ptx_is_no_bound() -> None:
     """Why merging counts: some timings are below what all loads of PTX would take."""
     below = {
-        one.name for one in timings(lambda row: replace(row, width=1)) if one.published < one.bound
+        one.name
+        for one in bound_timings(lambda row: replace(row, width=1))
+        if one.published < one.bound
     }
     assert "9: Autotuning" in below
 
 
 def test_a_kernel_that_is_not_kept_is_named() -> None:
     with pytest.raises(KeyError, match=r"12: not in published_sgemm.json.xz; run"):
-        published_sgemm.kept({"repository": "siboehm/SGEMM_CUDA", "name": "12"})
+        published_sgemm.read_kept_rows({"repository": "siboehm/SGEMM_CUDA", "name": "12"})

@@ -84,7 +84,7 @@ def test_every_line_asked_for_is_shown_as_it_is(text: list[str], numbers: set[in
 LANES = range(32)
 
 
-def access(addresses: list[int | None], size: int = 4, **more: object) -> dict[str, Any]:
+def make_access(addresses: list[int | None], size: int = 4, **more: object) -> dict[str, Any]:
     plain = {"space": "global", "passes": 4, "ideal": 4, "size": size}
     return {**plain, "addresses": addresses, **more}
 
@@ -117,16 +117,16 @@ def access(addresses: list[int | None], size: int = 4, **more: object) -> dict[s
     ],
 )
 def test_steps_are_said(addresses: list[int | None], size: int, said: str) -> None:
-    assert describe_pattern(access(addresses, size)) == said
+    assert describe_pattern(make_access(addresses, size)) == said
 
 
 def test_what_makes_it_worse_is_said() -> None:
     apart = [128 * lane for lane in LANES]
-    shared = access(apart, space="shared", passes=32, ideal=1)
+    shared = make_access(apart, space="shared", passes=32, ideal=1)
     assert describe_pattern(shared) == "at a stride of 128 bytes, all lanes in bank 0"
-    twice = access([8 * lane for lane in LANES], space="shared", passes=2, ideal=1)
+    twice = make_access([8 * lane for lane in LANES], space="shared", passes=2, ideal=1)
     assert describe_pattern(twice).endswith(
         "16 of 32 banks used, bank 0 has 2 different words to give"
     )
-    naive = access([32 * lane for lane in LANES], passes=32, ideal=4)
+    naive = make_access([32 * lane for lane in LANES], passes=32, ideal=4)
     assert describe_pattern(naive).endswith("32 of the 256 words of 32 sectors used")

@@ -24,40 +24,39 @@ from warpshelf.look.view import SUMMARY, VIEW, View, view_name
 
 
 @pytest.fixture
-def sound(trial: Trial) -> Snippet:
+def kept_transpose(trial: Trial) -> Snippet:
     folder = trial.snippet("transpose", sound_snippet()).parent
     write_source(folder, "\n" * (FIRST - 1) + "\n".join(SOURCE))
-    return read(trial)
+    return read_transpose(trial)
 
 
 def write_source(folder: Path, text: str) -> None:
     (folder / "transpose.cu").write_text(text + "\n", encoding="utf-8")
 
 
-def read(trial: Trial) -> Snippet:
+def read_transpose(trial: Trial) -> Snippet:
     return snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "transpose")
 
 
-def pack(one: Snippet) -> Path:
+def locate_pack(one: Snippet) -> Path:
     return one.results / view_store.PACK
 
 
-def edit(one: Snippet, change: Any) -> None:
-    """Change the rows of what is kept."""
-    section = files.read_sections(pack(one))["views"]
+def edit_rows(one: Snippet, change: Any) -> None:
+    section = files.read_sections(locate_pack(one))["views"]
     rows = change(section["views"])
     section["views"] = section["views"] if rows is None else rows
-    pack(one).write_bytes(files.pack_json({"views": section}))
+    locate_pack(one).write_bytes(files.pack_json({"views": section}))
 
 
-def of(one: Snippet, *views: View) -> list[View]:
+def add_digest(one: Snippet, *views: View) -> list[View]:
     return [each | {"digest": one.digest} for each in views]
 
 
-def test_what_is_kept_is_read_again(sound: Snippet) -> None:
+def test_what_is_kept_is_read_again(kept_transpose: Snippet) -> None:
     made = [view("naive"), view("tiled"), larger(3) | {"variant": "large"}]
-    assert view_store.write_views(sound, made)
-    found, findings = view_store.load_views(sound)
+    assert view_store.write_views(kept_transpose, made)
+    found, findings = view_store.load_views(kept_transpose)
     assert findings == []
     assert list(map(view_name, found)) == [
         "large.transpose-naive.sm_90",
@@ -65,37 +64,42 @@ def test_what_is_kept_is_read_again(sound: Snippet) -> None:
         "tiled.transpose-tiled.sm_90",
     ]
     assert all(files.shape_problem(one, VIEW, "it") is None for one in found)
-    assert found == of(sound, made[2], made[0], made[1])
+    assert found == add_digest(kept_transpose, made[2], made[0], made[1])
     # A second time nothing is written; what is no longer there is taken away.
-    before = pack(sound).read_bytes()
-    assert not view_store.write_views(sound, made)
-    assert pack(sound).read_bytes() == before
-    assert view_store.write_views(sound, made[:1]) and len(view_store.load_views(sound)[0]) == 1
-    assert view_store.write_views(sound, []) and not pack(sound).exists()
+    before = locate_pack(kept_transpose).read_bytes()
+    assert not view_store.write_views(kept_transpose, made)
+    assert locate_pack(kept_transpose).read_bytes() == before
+    assert (
+        view_store.write_views(kept_transpose, made[:1])
+        and len(view_store.load_views(kept_transpose)[0]) == 1
+    )
+    assert view_store.write_views(kept_transpose, []) and not locate_pack(kept_transpose).exists()
 
 
-def test_the_same_views_are_the_same_bytes_in_whatever_order(sound: Snippet) -> None:
+def test_the_same_views_are_the_same_bytes_in_whatever_order(kept_transpose: Snippet) -> None:
     made = [view("naive"), view("tiled"), view("naive", "sm_80")]
-    view_store.write_views(sound, made)
-    before = pack(sound).read_bytes()
-    pack(sound).unlink()
-    view_store.write_views(sound, made[::-1])
-    assert pack(sound).read_bytes() == before
+    view_store.write_views(kept_transpose, made)
+    before = locate_pack(kept_transpose).read_bytes()
+    locate_pack(kept_transpose).unlink()
+    view_store.write_views(kept_transpose, made[::-1])
+    assert locate_pack(kept_transpose).read_bytes() == before
 
 
 def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
-    sound: Snippet, trial: Trial
+    kept_transpose: Snippet, trial: Trial
 ) -> None:
-    view_store.write_views(sound, [view("tiled")])
-    (row,) = files.read_sections(pack(sound))["views"]["views"]
+    view_store.write_views(kept_transpose, [view("tiled")])
+    (row,) = files.read_sections(locate_pack(kept_transpose))["views"]["views"]
     assert "source" not in row
     assert {line["at"].partition("+")[0] for line in row["lines"]} == {"transpose.cu:tiled"}
-    before = pack(sound).read_bytes()
+    before = locate_pack(kept_transpose).read_bytes()
     # Three lines of comment above, and one inside, move lines alone.
     text = "\n" * (FIRST - 1) + "// one\n// two\n// three\n" + "\n".join(SOURCE)
-    write_source(sound.folder, text.replace("  __syncthreads", "  // all of it\n  __syncthreads"))
-    now = read(trial)
-    assert now.digest == sound.digest, "a comment is no other code"
+    write_source(
+        kept_transpose.folder, text.replace("  __syncthreads", "  // all of it\n  __syncthreads")
+    )
+    now = read_transpose(trial)
+    assert now.digest == kept_transpose.digest, "a comment is no other code"
     (one,) = view_store.load_views(now)[0]
     due = [int(line["at"].partition(":")[2]) for line in view("tiled")["lines"]]
     barrier = FIRST + SOURCE.index("  __syncthreads();")
@@ -103,19 +107,22 @@ def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
         at + 3 + (at >= barrier) for at in due
     ]
     assert "  // all of it" in one["source"][0]["text"]
-    assert not view_store.write_views(now, [one]) and pack(sound).read_bytes() == before
+    assert (
+        not view_store.write_views(now, [one])
+        and locate_pack(kept_transpose).read_bytes() == before
+    )
 
 
 def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multiply(
-    sound: Snippet,
+    kept_transpose: Snippet,
 ) -> None:
-    def multiplies(variant: str, arch: str, opcode: str, more: int) -> View:
+    def make_multiplied(variant: str, arch: str, opcode: str, more: int) -> View:
         made = larger(more) | {"variant": variant, "arch": arch}
         text = made["sass"]["text"]
         return made | {"sass": {**made["sass"], "text": [opcode, *text[1:]]}}
 
     made = [
-        multiplies(variant, arch, opcode, more)
+        make_multiplied(variant, arch, opcode, more)
         for variant, more in (("short", 1), ("long", 2), ("very-long", 200))
         for arch, opcode in (
             ("sm_80", "HMMA.16816.F32 R4, R8, R12, R4"),
@@ -124,9 +131,9 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         )
     ]
     view_store.write_views(
-        sound, [*made, view("tiled"), view("tiled", "sm_80"), view("naive", "sm_80")]
+        kept_transpose, [*made, view("tiled"), view("tiled", "sm_80"), view("naive", "sm_80")]
     )
-    every, findings = view_store.load_summaries(sound)
+    every, findings = view_store.load_summaries(kept_transpose)
     assert findings == [] and len(every) == 12
     assert [view_name(one) for one in every if one["whole"]] == [
         "long.transpose-naive.sm_90",
@@ -137,18 +144,18 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         "tiled.transpose-tiled.sm_90",
         "very-long.transpose-naive.sm_90",
     ]
-    assert [view_name(one) for one in view_store.load_views(sound)[0]] == [
+    assert [view_name(one) for one in view_store.load_views(kept_transpose)[0]] == [
         view_name(one) for one in every if one["whole"]
     ]
 
 
-def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
+def test_a_summary_is_the_view_without_its_lists(kept_transpose: Snippet) -> None:
     view_store.write_views(
-        sound, [view("naive"), larger(3) | {"variant": "large"}, view("naive", "sm_80")]
+        kept_transpose, [view("naive"), larger(3) | {"variant": "large"}, view("naive", "sm_80")]
     )
-    every, findings = view_store.load_summaries(sound)
+    every, findings = view_store.load_summaries(kept_transpose)
     assert findings == []
-    full = view_store.load_views(sound)[0]
+    full = view_store.load_views(kept_transpose)[0]
     assert [one for one in every if one["whole"]] == [
         view_store.summarize_view(one, True) for one in full
     ]
@@ -162,30 +169,35 @@ def test_a_summary_is_the_view_without_its_lists(sound: Snippet) -> None:
     ]
 
 
-def test_a_page_loads_one_compressed_file_a_view(sound: Snippet) -> None:
-    view_store.write_views(sound, [view("tiled"), view("tiled", "sm_80")])
-    pages, findings = view_store.page_files(sound)
+def test_a_page_loads_one_compressed_file_a_view(kept_transpose: Snippet) -> None:
+    view_store.write_views(kept_transpose, [view("tiled"), view("tiled", "sm_80")])
+    pages, findings = view_store.page_files(kept_transpose)
     assert findings == [] and list(pages) == ["tiled.transpose-tiled.sm_90.json.gz"]
     (data,) = pages.values()
-    assert view_store.page_files(sound)[0] == pages  # the same bytes at another time
+    assert view_store.page_files(kept_transpose)[0] == pages  # the same bytes at another time
     loaded = json.loads(gzip.decompress(data))
     assert loaded["lines"] == view("tiled")["lines"]
     assert loaded["source"] == view("tiled")["source"]
     assert loaded["sass"]["text"].split("\n") == view("tiled")["sass"]["text"]
 
 
-def test_a_summary_finds_what_is_wrong_with_it_and_nothing_else(sound: Snippet) -> None:
-    view_store.write_views(sound, [view()])
-    edit(sound, lambda rows: rows[0].update(accesses=[{"addresses": 1}]))
-    assert view_store.load_views(sound)[1] and not view_store.load_summaries(sound)[1]
-    edit(sound, lambda rows: rows[0].update(threads="many"))
-    assert "threads" in view_store.load_summaries(sound)[1][0].what
+def test_a_summary_finds_what_is_wrong_with_it_and_nothing_else(kept_transpose: Snippet) -> None:
+    view_store.write_views(kept_transpose, [view()])
+    edit_rows(kept_transpose, lambda rows: rows[0].update(accesses=[{"addresses": 1}]))
+    assert (
+        view_store.load_views(kept_transpose)[1]
+        and not view_store.load_summaries(kept_transpose)[1]
+    )
+    edit_rows(kept_transpose, lambda rows: rows[0].update(threads="many"))
+    assert "threads" in view_store.load_summaries(kept_transpose)[1][0].what
 
 
-def test_views_of_other_code_are_not_shown_and_no_error(sound: Snippet, trial: Trial) -> None:
-    view_store.write_views(sound, [view()])
-    write_source(sound.folder, "\n".join(SOURCE).replace("row += 8", "row += 4"))
-    assert view_store.load_views(read(trial)) == ([], [])
+def test_views_of_other_code_are_not_shown_and_no_error(
+    kept_transpose: Snippet, trial: Trial
+) -> None:
+    view_store.write_views(kept_transpose, [view()])
+    write_source(kept_transpose.folder, "\n".join(SOURCE).replace("row += 8", "row += 4"))
+    assert view_store.load_views(read_transpose(trial)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -205,10 +217,10 @@ def test_views_of_other_code_are_not_shown_and_no_error(sound: Snippet, trial: T
         (lambda rows: rows[0]["sass"]["ptx"].__setitem__(0, []), "ptx[0] is []"),
     ],
 )
-def test_a_view_that_is_broken_is_told(sound: Snippet, change: Any, said: str) -> None:
-    view_store.write_views(sound, [view(), view("tiled")])
-    edit(sound, change)
-    found, (finding,) = view_store.load_views(sound)
+def test_a_view_that_is_broken_is_told(kept_transpose: Snippet, change: Any, said: str) -> None:
+    view_store.write_views(kept_transpose, [view(), view("tiled")])
+    edit_rows(kept_transpose, change)
+    found, (finding,) = view_store.load_views(kept_transpose)
     assert len(found) == (0 if "object" in said else 1)
     assert finding.path.endswith("results/cpu.xz") and said in finding.what
     assert "shelf run transpose --force" in finding.mend
@@ -223,23 +235,27 @@ def test_a_view_that_is_broken_is_told(sound: Snippet, change: Any, said: str) -
         (files.pack_json({"views": {"views": []}})[:-9], "is cut off"),
     ],
 )
-def test_a_packed_file_that_is_broken_is_told(sound: Snippet, data: bytes, said: str) -> None:
-    sound.results.mkdir(exist_ok=True)
-    pack(sound).write_bytes(data)
-    found, (finding,) = view_store.load_views(sound)
+def test_a_packed_file_that_is_broken_is_told(
+    kept_transpose: Snippet, data: bytes, said: str
+) -> None:
+    kept_transpose.results.mkdir(exist_ok=True)
+    locate_pack(kept_transpose).write_bytes(data)
+    found, (finding,) = view_store.load_views(kept_transpose)
     assert found == [] and said in finding.what
 
 
-def test_views_called_the_same_and_those_too_large_are_refused(sound: Snippet) -> None:
-    view_store.write_views(sound, [view()])
-    before = pack(sound).read_bytes()
+def test_views_called_the_same_and_those_too_large_are_refused(kept_transpose: Snippet) -> None:
+    view_store.write_views(kept_transpose, [view()])
+    before = locate_pack(kept_transpose).read_bytes()
     with pytest.raises(ShelfError, match="is the name of two views"):
-        view_store.write_views(sound, [view(variant="naive"), view() | {"variant": "Naive?"}])
+        view_store.write_views(
+            kept_transpose, [view(variant="naive"), view() | {"variant": "Naive?"}]
+        )
     noise = [f"MOV R{at * at * 7919 % 100_003}, {at * 104_729 % 65_537:#x}" for at in range(20_000)]
     sass = {**view()["sass"], "text": noise}
     with pytest.raises(ShelfError, match="bytes when compressed, and 81920 are the limit"):
-        view_store.write_views(sound, [view() | {"sass": sass}])
-    assert pack(sound).read_bytes() == before
+        view_store.write_views(kept_transpose, [view() | {"sass": sass}])
+    assert locate_pack(kept_transpose).read_bytes() == before
 
 
 @given(st.lists(st.none() | st.integers(0, 2**40)))
