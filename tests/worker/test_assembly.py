@@ -18,7 +18,7 @@ __global__ void scale(float* x, float by) {
 
 
 @pytest.fixture
-def compiled(request: pytest.FixtureRequest) -> tuple[str, str]:
+def compiled_scale(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The PTX of `scale<3>` for a target, and its symbol."""
     from papergpu import nvrtc
 
@@ -28,13 +28,13 @@ def compiled(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    "compiled", exhaustive(["sm_90a", "sm_80", "sm_100a"], "all architectures"), indirect=True
+    "compiled_scale", exhaustive(["sm_90a", "sm_80", "sm_100a"], "all architectures"), indirect=True
 )
 def test_cuda_is_assembled_by_nvrtc(
-    compiled: tuple[str, str], request: pytest.FixtureRequest
+    compiled_scale: tuple[str, str], request: pytest.FixtureRequest
 ) -> None:
-    ptx, symbol = compiled
-    target = request.node.callspec.params["compiled"].removesuffix("a")
+    ptx, symbol = compiled_scale
+    target = request.node.callspec.params["compiled_scale"].removesuffix("a")
     made = kernel_views.assemble_kernel(ptx, symbol, target)
     assert made.language == "CUDA C++" and made.compiler.startswith("NVRTC 13.")
     code = binary.disassemble_kernel(made.binary, symbol)
@@ -49,11 +49,11 @@ def test_cuda_is_assembled_by_nvrtc(
     assert max(one.live for one in code.instructions) >= 4
 
 
-@pytest.mark.parametrize("compiled", ["sm_90a"], indirect=True)
-def test_other_ptx_is_told_apart(compiled: tuple[str, str]) -> None:
+@pytest.mark.parametrize("compiled_scale", ["sm_90a"], indirect=True)
+def test_other_ptx_is_told_apart(compiled_scale: tuple[str, str]) -> None:
     from papergpu import nvrtc
 
-    ptx, symbol = compiled
+    ptx, symbol = compiled_scale
     made = elf.embedded_ptx(nvrtc.binary(ptx))
     assert kernel_views.same_ptx(made, ptx.splitlines())
     assert not kernel_views.same_ptx(made, ptx.replace("mul.f32", "add.f32").splitlines())

@@ -20,7 +20,7 @@ from warpshelf.worker.context import JobContext, JobError
 CPU = {**ledger.describe_host(), "gpus": 0}
 
 
-def answer(
+def verify_snippet(
     folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, **more: object
 ) -> dict[str, Any]:
     """The answer of the verifying job on a snippet, in this process."""
@@ -33,17 +33,17 @@ def answer(
 
 
 @pytest.fixture
-def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    return lambda text, **more: answer(tmp_path, monkeypatch, text, **more)
+def verify_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    return lambda text, **more: verify_snippet(tmp_path, monkeypatch, text, **more)
 
 
-def results(found: dict[str, Any], name: str = "product") -> list[dict[str, Any]]:
+def list_results(found: dict[str, Any], name: str = "product") -> list[dict[str, Any]]:
     assert found["failures"] == []
     return [result for row in found["cases"] for result in row["results"] if result["name"] == name]
 
 
-def test_a_sound_kernel_refuses_nothing(verified) -> None:
-    found = results(verified(sound_snippet()))
+def test_a_sound_kernel_refuses_nothing(verify_text) -> None:
+    found = list_results(verify_text(sound_snippet()))
     assert len(found) == 4
     assert all(result["verdict"] == "passed" and "refuses" not in result for result in found)
 
@@ -58,9 +58,9 @@ def kernel(a, b):
 """
 
 
-def test_refusals_are_recorded_by_view(verified) -> None:
-    found = verified(wrong_snippet(REFUSES))
-    first, second, *_ = results(found)
+def test_refusals_are_recorded_by_view(verify_text) -> None:
+    found = verify_text(wrong_snippet(REFUSES))
+    first, second, *_ = list_results(found)
     assert first["refuses"] == {
         "m empty": "trial: a is empty; pass at least one element",
         "k empty": "trial: a is empty; pass at least one element",
@@ -86,7 +86,7 @@ def test_refusals_are_recorded_by_view(verified) -> None:
         ('ValueError("other: no")', "column-strided: raised ValueError: other: no"),
     ],
 )
-def test_only_clear_words_are_a_refusal(verified, raised: str, says: str) -> None:
+def test_only_clear_words_are_a_refusal(verify_text, raised: str, says: str) -> None:
     raised = raised.replace("\n", "\\n")
     overlay = f"""
 def kernel(a, b):
@@ -94,18 +94,18 @@ def kernel(a, b):
         raise {raised}
     return a @ b
 """
-    [failure] = verified(wrong_snippet(overlay))["failures"]
+    [failure] = verify_text(wrong_snippet(overlay))["failures"]
     assert failure["what"].startswith("variant 'product' is wrong on case {'m': 17, ")
     assert failure["what"].endswith(says)
 
 
-def test_a_refusal_of_the_case_itself_is_a_failure(verified) -> None:
+def test_a_refusal_of_the_case_itself_is_a_failure(verify_text) -> None:
     overlay = '\ndef kernel(a, b):\n    raise ValueError("trial: never")\n'
     with pytest.raises(ValueError, match="trial: never"):
-        verified(wrong_snippet(overlay))
+        verify_text(wrong_snippet(overlay))
 
 
-def test_a_side_without_truth_must_be_refused(verified) -> None:
+def test_a_side_without_truth_must_be_refused(verify_text) -> None:
     mean = f"""
 def kernel(a, b):
     @check
@@ -115,52 +115,52 @@ def reference(a, b):
     return a.double().mean(1, keepdim=True) + b[:1].double().sum() * 0
 PEERS = {{"torch": lambda a, b: a.mean(1, keepdim=True)}}
 """
-    [failure] = verified(wrong_snippet(mean.replace("@check", "pass")))["failures"]
+    [failure] = verify_text(wrong_snippet(mean.replace("@check", "pass")))["failures"]
     says = "'k': 0}, k empty: gave a result where reference() returned NaN, which no kernel can"
     assert says in failure["what"]
     checked = "if not a.shape[1]:\n        raise ValueError('trial: a has no columns; give one')"
-    [first, *_] = results(verified(wrong_snippet(mean.replace("@check", checked))))
+    [first, *_] = list_results(verify_text(wrong_snippet(mean.replace("@check", checked))))
     assert first["refuses"] == {"k empty": "trial: a has no columns; give one"}
 
 
-def test_each_form_of_a_case_is_emptied_once(verified, monkeypatch) -> None:
+def test_each_form_of_a_case_is_emptied_once(verify_text, monkeypatch) -> None:
     seen: list[str] = []
     at = JobContext.report_place
 
-    def heard(self: JobContext, place: str) -> None:
+    def note_empty(self: JobContext, place: str) -> None:
         if "empty" in place:
             seen.append(place)
         at(self, place)
 
-    monkeypatch.setattr(JobContext, "report_place", heard)
+    monkeypatch.setattr(JobContext, "report_place", note_empty)
     text = sound_snippet().replace('"k": 16,', '"k": 16, "form": "other",')
-    verified(text)
+    verify_text(text)
     assert [place.rpartition(", ")[2] for place in seen] == ["m empty", "n empty", "k empty"] * 2
     assert "'form': 'other'" in seen[3]
 
 
-def test_a_side_is_emptied_where_views_are_drawn(verified) -> None:
+def test_a_side_is_emptied_where_views_are_drawn(verify_text) -> None:
     wrong = wrong_snippet("def kernel(a, b):\n    return a @ b * (1 - 0 // a.numel())\n")
-    [failure] = verified(wrong)["failures"]
+    [failure] = verify_text(wrong)["failures"]
     assert "'m': 0" in failure["what"] and "raised ZeroDivisionError" in failure["what"]
-    assert verified(wrong, share="telling")["failures"] == []
+    assert verify_text(wrong, share="telling")["failures"] == []
 
 
 def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_counted(
-    verified, monkeypatch: pytest.MonkeyPatch
+    verify_text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
 
-    def heard(self: JobContext, place: str) -> None:
+    def note_sharing(self: JobContext, place: str) -> None:
         if "in variant 'product'" in place:
             seen.append(place.partition(" on case ")[2].partition("}")[2].removeprefix(", "))
 
-    monkeypatch.setattr(JobContext, "report_place", heard)
+    monkeypatch.setattr(JobContext, "report_place", note_sharing)
     text = sound_snippet().replace(
         "TIMED =",
         'COUNTED = ({"m": 8, "n": 8, "k": 8}, {"m": 8, "n": 8, "k": 9, "kills": ["x"]})\nTIMED =',
     )
-    found = verified(text, share="some")
+    found = verify_text(text, share="some")
     sides = [list(row["case"].values()) for row in found["cases"]]
     assert [8, 8, 8] not in sides and sides[-1] == [8, 8, 9]
     assert found["due"] == []  # such an answer is no record
@@ -181,15 +181,15 @@ def inputs(case, device, generator):
 """
 
 
-def test_the_truth_of_a_view_is_that_of_inputs_which_no_call_has_changed(verified) -> None:
-    [failure] = verified(wrong_snippet(CHANGES))["failures"]
+def test_the_truth_of_a_view_is_that_of_inputs_which_no_call_has_changed(verify_text) -> None:
+    [failure] = verify_text(wrong_snippet(CHANGES))["failures"]
     assert failure["what"].endswith("column-strided: relative error 1 over 5e-06")
 
 
-def test_views_come_after_all_variants(verified, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_come_after_all_variants(verify_text, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(JobContext, "report_place", lambda self, place: seen.append(place))
-    verified(f'{sound_snippet()}\n\nVARIANTS = {{**VARIANTS, "again": VARIANTS["product"]}}\n')
+    verify_text(f'{sound_snippet()}\n\nVARIANTS = {{**VARIANTS, "again": VARIANTS["product"]}}\n')
     of_second = [one for one in seen if "'m': 17" in one and "in variant" in one]
     plain = [place for place, one in enumerate(of_second) if one.endswith("}")]
     assert plain == list(range(len(plain))) and len(plain) < len(of_second)
@@ -205,19 +205,19 @@ def kernel(a, b):
 """
 
 
-def test_what_must_be_aligned_meets_a_layout_as_it_comes(verified) -> None:
-    [failure] = verified(wrong_snippet(ALIGNS), target="sm_90")["failures"]
+def test_what_must_be_aligned_meets_a_layout_as_it_comes(verify_text) -> None:
+    [failure] = verify_text(wrong_snippet(ALIGNS), target="sm_90")["failures"]
     assert ", misaligned on sm_90" in failure["what"]
     assert failure["what"].endswith("raised RuntimeError: PassManager::run failed")
     aligned = wrong_snippet(ALIGNS.replace(" or a.storage_offset()", ""))
-    assert verified(aligned, target="sm_90")["failures"] == []
+    assert verify_text(aligned, target="sm_90")["failures"] == []
 
 
 # --- costs
 
 
-def test_what_cost_leaves_out_has_its_default(verified) -> None:
-    rows = verified(sound_snippet())["cases"]
+def test_what_cost_leaves_out_has_its_default(verify_text) -> None:
+    rows = verify_text(sound_snippet())["cases"]
     m, n, k = 17, 5, 33
     assert {key: rows[1][key] for key in ("bytes", "flops", "unit")} == {
         "bytes": 4 * (m * k + k * n + m * n),
@@ -226,36 +226,36 @@ def test_what_cost_leaves_out_has_its_default(verified) -> None:
     }
 
 
-def test_no_cost_is_a_cost_by_default(verified) -> None:
+def test_no_cost_is_a_cost_by_default(verify_text) -> None:
     text = sound_snippet()
     text = text[: text.index("\n\ndef cost(")] + "\n"
-    row = verified(text)["cases"][0]
+    row = verify_text(text)["cases"][0]
     assert (row["bytes"], row["flops"], row["unit"]) == (12, 0, "fp32")
 
 
-def test_an_out_of_too_many_dtypes_fails_what_is_called(verified) -> None:
+def test_an_out_of_too_many_dtypes_fails_what_is_called(verify_text) -> None:
     out = '"k": 16,\n     "out": ["float16", "int64"],'
-    found = verified(sound_snippet().replace('"k": 16,', out))
+    found = verify_text(sound_snippet().replace('"k": 16,', out))
     [failure] = found["failures"]
     assert failure["what"].startswith("variant 'product' is wrong on case {'m': 64")
     assert failure["what"].endswith("the case's `out` names 2 dtypes for 1 outputs")
     assert [one["verdict"] for one in found["cases"][3]["results"]] == ["failed"]
 
 
-def test_a_malformed_cost_is_told(verified) -> None:
+def test_a_malformed_cost_is_told(verify_text) -> None:
     with pytest.raises(JobError, match=r"cost\(\)\.flops is 'many'.* on case \{'m': 1"):
-        verified(wrong_snippet(f'{CUT}\ndef cost(case):\n    return {{"flops": "many"}}\n'))
+        verify_text(wrong_snippet(f'{CUT}\ndef cost(case):\n    return {{"flops": "many"}}\n'))
 
 
 def test_the_unit_of_an_input_is_that_of_its_dtype() -> None:
-    def of(*dtypes: torch.dtype) -> str:
+    def name_unit(*dtypes: torch.dtype) -> str:
         return costs.input_unit([None, 3, *(torch.zeros(1, dtype=dtype) for dtype in dtypes)])
 
-    assert of(torch.float16, torch.float32) == "fp16"
-    assert of(torch.int64, torch.bfloat16) == "bf16"
-    assert of(torch.float8_e4m3fn) == "fp8"
-    assert of(torch.int8) == "int8"
-    assert of() == "fp32"
+    assert name_unit(torch.float16, torch.float32) == "fp16"
+    assert name_unit(torch.int64, torch.bfloat16) == "bf16"
+    assert name_unit(torch.float8_e4m3fn) == "fp8"
+    assert name_unit(torch.int8) == "int8"
+    assert name_unit() == "fp32"
 
 
 # --- no memory
@@ -289,9 +289,9 @@ def inputs(case, device, generator):
 
 
 @pytest.mark.parametrize("who", WHERE)
-def test_a_case_that_memory_does_not_hold_is_skipped(verified, who: str) -> None:
+def test_a_case_that_memory_does_not_hold_is_skipped(verify_text, who: str) -> None:
     overlay, place = WHERE[who]
-    found = verified(wrong_snippet(overlay))
+    found = verify_text(wrong_snippet(overlay))
     assert found["failures"] == []
     assert [row["case"]["m"] for row in found["cases"]] == [1, 17, 64]
     assert all(one["verdict"] == "passed" for row in found["cases"] for one in row["results"])

@@ -35,7 +35,9 @@ needs_nvrtc = pytest.mark.skipif(
 )
 
 
-def rows_of(path: Path, *, has_cuda: bool = False, archs: tuple[str, ...] = compiled.ARCHS) -> dict:
+def compile_rows(
+    path: Path, *, has_cuda: bool = False, archs: tuple[str, ...] = compiled.ARCHS
+) -> dict:
     """Figures of the snippet at `path`, from a child that imports it without the interpreter:
     {"rows": [...], "broken": [...]} or {"error": text}."""
     code = f"""
@@ -71,7 +73,7 @@ def rows_of(path: Path, *, has_cuda: bool = False, archs: tuple[str, ...] = comp
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def written(folder: Path, text: str) -> Path:
+def write_self_importing(folder: Path, text: str) -> Path:
     """Write a snippet whose cases import what they need of `base`."""
     path = write_snippet(folder, text)
     cases = path.with_name("cases.py")
@@ -80,7 +82,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def one(rows: list[dict], kernel: str, arch: str) -> dict:
+def find_row(rows: list[dict], kernel: str, arch: str) -> dict:
     found = [row for row in rows if row["kernel"] == kernel and row["arch"] == arch]
     found = [row for row in found if row["variant"] != "asks"]
     assert len(found) == 1, f"{len(found)} rows of {kernel} on {arch}"
@@ -90,7 +92,7 @@ def one(rows: list[dict], kernel: str, arch: str) -> dict:
 @pytest.mark.exhaustive("all architectures, as `shelf run` compiles for them")
 @needs_triton
 def test_softmax_compiles_for_three_architectures_without_spilling() -> None:
-    answer = rows_of(ROOT / "snippets" / "softmax" / "softmax.py")
+    answer = compile_rows(ROOT / "snippets" / "softmax" / "softmax.py")
     assert answer["broken"] == []
     kernels = {
         ("one pass", "softmax_one_pass"),
@@ -183,31 +185,33 @@ def reference(x):
 
 @pytest.fixture(scope="module")
 def triton_rows(tmp_path_factory) -> dict:
-    return rows_of(written(tmp_path_factory.mktemp("compiled") / "snippets" / "small", TRITON))
+    return compile_rows(
+        write_self_importing(tmp_path_factory.mktemp("compiled") / "snippets" / "small", TRITON)
+    )
 
 
 @needs_triton
 def test_figures_tell_kernels_apart(triton_rows: dict) -> None:
     rows = triton_rows["rows"]
     for arch in ("sm_80", "sm_90"):
-        assert one(rows, "product", arch)["matrix_instructions"] is True
-        assert one(rows, "product", arch)["shared_bytes"] >= 64 * 64 * 2
+        assert find_row(rows, "product", arch)["matrix_instructions"] is True
+        assert find_row(rows, "product", arch)["shared_bytes"] >= 64 * 64 * 2
     for arch in compiled.ARCHS:
-        assert one(rows, "add", arch)["matrix_instructions"] is False
-        assert one(rows, "add", arch)["spilled_bytes"] == 0
-        assert one(rows, "add", arch)["shared_bytes"] == 0
-        assert one(rows, "crowded", arch)["spilled_bytes"] > 0
-        assert one(rows, "crowded", arch)["registers"] >= 250
+        assert find_row(rows, "add", arch)["matrix_instructions"] is False
+        assert find_row(rows, "add", arch)["spilled_bytes"] == 0
+        assert find_row(rows, "add", arch)["shared_bytes"] == 0
+        assert find_row(rows, "crowded", arch)["spilled_bytes"] > 0
+        assert find_row(rows, "crowded", arch)["registers"] >= 250
 
 
 @needs_triton
 def test_a_variant_is_compiled_for_its_architectures_alone(triton_rows: dict) -> None:
-    def archs(variant: str) -> list[str]:
+    def list_archs(variant: str) -> list[str]:
         return [row["arch"] for row in triton_rows["rows"] if row["variant"] == variant]
 
-    assert archs("tuned") == ["sm_90", "sm_100"]
-    assert archs("dot") == ["sm_80", "sm_90"]
-    assert archs("add") == list(compiled.ARCHS)
+    assert list_archs("tuned") == ["sm_90", "sm_100"]
+    assert list_archs("dot") == ["sm_80", "sm_90"]
+    assert list_archs("add") == list(compiled.ARCHS)
 
 
 @needs_triton
@@ -228,8 +232,8 @@ def test_limits_of_a_real_binary(triton_rows: dict) -> None:
 @needs_triton
 def test_a_kernel_that_does_not_compile_is_named(tmp_path: Path) -> None:
     text = TRITON.replace("tl.load(x + i, mask=i < n) + 1", "tl.nothing(x)")
-    path = written(tmp_path / "snippets" / "broken", text)
-    error = rows_of(path, archs=("sm_90",))["error"]
+    path = write_self_importing(tmp_path / "snippets" / "broken", text)
+    error = compile_rows(path, archs=("sm_90",))["error"]
     assert error.startswith("broken: add did not compile for sm_90 on {'n': ")
     assert "nothing" in error
 
@@ -304,20 +308,20 @@ def reference(x):
 @needs_triton
 @needs_nvrtc
 def test_cuda_launches_are_compiled_and_not_run(tmp_path: Path) -> None:
-    path = written(tmp_path / "snippets" / "turned", CUDA_SNIPPET)
+    path = write_self_importing(tmp_path / "snippets" / "turned", CUDA_SNIPPET)
     path.with_suffix(".cu").write_text(CUDA)
-    answer = rows_of(path, has_cuda=True, archs=("sm_80", "sm_90"))
+    answer = compile_rows(path, has_cuda=True, archs=("sm_80", "sm_90"))
     rows = answer["rows"]
     assert len(rows) == 6
     for arch in ("sm_80", "sm_90"):
-        row = one(rows, "turn<4>", arch)
+        row = find_row(rows, "turn<4>", arch)
         assert (row["variant"], row["language"]) == ("turn", "CUDA C++")
         assert row["shared_bytes"] == 64 * 4 + 4096  # static, and the most a launch asked for
         assert row["spilled_bytes"] == 0 and 8 <= row["registers"] <= 64
         assert row["matrix_instructions"] is False
         assert row["compiler"].startswith("NVRTC 1")
-        assert one(rows, "turn<300>", arch)["spilled_bytes"] > 1000
-        assert one(rows, "matrix", arch)["matrix_instructions"] is True
+        assert find_row(rows, "turn<300>", arch)["spilled_bytes"] > 1000
+        assert find_row(rows, "matrix", arch)["matrix_instructions"] is True
     assert len(answer["broken"]) == 2
     assert all(line.startswith("turn<300> (crowded) on sm_") for line in answer["broken"])
 
@@ -329,12 +333,12 @@ def test_a_cuda_launch_needs_tensors_with_data_but_for_shapes(
     monkeypatch.delitem(sys.modules, "triton", raising=False)  # as where no kernel is in Triton
     source = importlib.import_module("snippets.cuda").Source(Path("none.cu"))
 
-    def launch(x: torch.Tensor) -> None:
+    def launch_given(x: torch.Tensor) -> None:
         source.launch("k", 1, 32, numpy.int32(7), *given)
 
     proof = Obligations(
         cases=({"n": 3},),
-        variants={"v": launch},
+        variants={"v": launch_given},
         inputs=lambda case, device, generator: (torch.ones(case["n"], device=device),),
         reference=lambda x: x.double(),
     )
@@ -342,7 +346,7 @@ def test_a_cuda_launch_needs_tensors_with_data_but_for_shapes(
         compiled.compile_figures(proof, "one", has_cuda=True, needs={})
     recorder = compiled.LaunchRecorder("sm_90")
     with recorder.recording(True, shapes=True):
-        launch(torch.ones(3))
+        launch_given(torch.ones(3))
     assert [*recorder.asked.values()] == [{"k": {"": (0, {}, 32)}}]
 
 
@@ -461,30 +465,30 @@ def test_a_file_that_is_no_binary_is_refused() -> None:
 
 
 def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
-    def inputs(case: dict, device: str, generator: torch.Generator | None) -> tuple:
+    def draw_inputs(case: dict, device: str, generator: torch.Generator | None) -> tuple:
         x = torch.randn(case["m"], 1024, generator=generator, device=device)
         lengths = torch.full((2,), 7, device=device) if case["lengths"] else None
         return "forward", x.to(torch.bfloat16), lengths
 
     seen: list[torch.Tensor] = []
 
-    def called(m: int, lengths: bool, function: Callable[..., object]) -> torch.Tensor:
-        proof = Obligations(inputs=inputs)
+    def call_compiled(m: int, lengths: bool, function: Callable[..., object]) -> torch.Tensor:
+        proof = Obligations(inputs=draw_inputs)
         compiled.CompileInputs(proof, {"m": m, "lengths": lengths}).call_function(function)
         return seen[-1]
 
-    def takes(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+    def check_arguments(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
         seen.append(x)
         assert (kind, x.dtype, x.device.type) == ("forward", torch.bfloat16, "cpu")
         assert x.stride() == (1024, 1) and x.data_ptr() % 16 == 0
         assert lengths is None or lengths.tolist() == [7, 7]
 
-    def reads(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
-        takes(kind, x, lengths)
+    def read_items(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+        check_arguments(kind, x, lengths)
         if not x.any().item():
             raise ValueError("zeros")
 
-    def multiplies(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+    def multiply_self(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
         y = x @ x.T
         y *= 2
         y[0] = 1
@@ -492,16 +496,18 @@ def test_values_are_drawn_where_a_wrapper_reads_them_or_integers_lead() -> None:
         assert y.shape == (len(x), len(x)) and y.is_contiguous() and y.data_ptr() % 16 == 0
         assert y.T.untyped_storage().data_ptr() == y.data_ptr() and y[1:].argmax(-1).eq(0).all()
 
-    def excuses(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
-        takes(kind, x, lengths)
+    def excuse_error(kind: str, x: torch.Tensor, lengths: torch.Tensor | None) -> None:
+        check_arguments(kind, x, lengths)
         with contextlib.suppress(ValueError):  # of its own
             x.any().item()
 
-    assert called(8, False, excuses).any()
-    assert not called(8, False, takes).any()
-    assert called(8, True, takes).any() and called(8, False, reads).any()
-    assert not called(8192, True, takes).any()  # large beside the integers
-    assert not called(8192, True, multiplies)[:2].any()  # nobody computes with these
+    assert call_compiled(8, False, excuse_error).any()
+    assert not call_compiled(8, False, check_arguments).any()
+    assert (
+        call_compiled(8, True, check_arguments).any() and call_compiled(8, False, read_items).any()
+    )
+    assert not call_compiled(8192, True, check_arguments).any()  # large beside the integers
+    assert not call_compiled(8192, True, multiply_self)[:2].any()  # nobody computes with these
 
 
 def test_beside_large_tensors_small_ones_are_computed_with() -> None:

@@ -13,24 +13,24 @@ from warpshelf.worker.context import JobContext
 BFLOAT = {"m": 3, "dtype": "bfloat16"}
 
 
-def inputs(case, device, generator):
+def draw_inputs(case, device, generator):
     made = torch.randn(case["m"], device=device, generator=generator)
     return (made.to(getattr(torch, case.get("dtype", "float32"))),)
 
 
-def needs_data(case, device, generator):
-    found = inputs(case, device, generator)
+def draw_by_data(case, device, generator):
+    found = draw_inputs(case, device, generator)
     assert found[0].abs().max().item() >= 0  # which a tensor without data cannot say
     return found
 
 
-def rows(**more: object) -> list[dict]:
+def list_costs(**more: object) -> list[dict]:
     given = {
         "cases": ({"m": 3}, BFLOAT, {"m": 5, "variants": ["b"]}),
         "timed": ({"m": 2**40},),  # far more than fits
         "variants": {"a": lambda x: x, "b": lambda x: x},
         "peers": {"torch": lambda x: x, "other": lambda x: x},
-        "inputs": inputs,
+        "inputs": draw_inputs,
         "reference": lambda x: x.double(),
     }
     job = {"needs": {}, "machine": {"sm": None}, "places": {}, "id": "x"}
@@ -40,7 +40,7 @@ def rows(**more: object) -> list[dict]:
 
 
 def test_every_case_is_listed_even_one_that_is_skipped_here() -> None:
-    found = rows()
+    found = list_costs()
     assert [(row["case"], row["timed"]) for row in found] == [
         ({"m": 3}, False),
         (BFLOAT, False),
@@ -55,29 +55,34 @@ def test_every_case_is_listed_even_one_that_is_skipped_here() -> None:
 
 
 def test_a_tolerance_is_that_of_the_source() -> None:
-    found = rows(tolerance={"float32": (1e-4, "a trial"), "bfloat16": (1e-2, "a trial")})
+    found = list_costs(tolerance={"float32": (1e-4, "a trial"), "bfloat16": (1e-2, "a trial")})
     assert [row["tolerance"] for row in found] == [1e-4, 1e-2, 1e-4, 1e-4]
-    found = rows(cost=lambda case: {"unit": "tf32"})
+    found = list_costs(cost=lambda case: {"unit": "tf32"})
     assert [row["tolerance"] for row in found] == [1e-3, 5e-3, 1e-3, 1e-3]
 
 
 def test_inputs_that_need_data_are_made_once_for_each_form() -> None:
-    found = rows(inputs=needs_data)
+    found = list_costs(inputs=draw_by_data)
     assert [row["tolerance"] for row in found] == [5e-6, 5e-3, 5e-6, 5e-6]
     assert "bytes" not in found[3]  # it would have to be made
 
 
 def test_the_dtype_that_counts_is_that_of_the_first_floating_output() -> None:
     pair = {"reference": lambda x: (x.argmax(), x.double())}
-    assert [row["tolerance"] for row in rows(**pair)] == [5e-6, 5e-3, 5e-6, 5e-6]
+    assert [row["tolerance"] for row in list_costs(**pair)] == [5e-6, 5e-3, 5e-6, 5e-6]
     indices = {"reference": lambda x: x.argmax()}
-    assert [row["tolerance"] for row in rows(**indices)] == [0.0] * 4
-    named = rows(cases=({"m": 3, "out": "float16"},), timed=())
+    assert [row["tolerance"] for row in list_costs(**indices)] == [0.0] * 4
+    named = list_costs(cases=({"m": 3, "out": "float16"},), timed=())
     assert [row["tolerance"] for row in named] == [1e-3]
 
 
 def test_a_reference_that_fails_leaves_the_dtype_that_the_case_names() -> None:
-    def broken(x: torch.Tensor) -> torch.Tensor:
+    def raise_no_truth(x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no truth")
 
-    assert [row["tolerance"] for row in rows(reference=broken)] == [5e-6, 5e-3, 5e-6, 5e-6]
+    assert [row["tolerance"] for row in list_costs(reference=raise_no_truth)] == [
+        5e-6,
+        5e-3,
+        5e-6,
+        5e-6,
+    ]

@@ -18,7 +18,7 @@ from warpshelf.worker import watch
 LAUNCH = SimpleNamespace
 
 
-def proof(*cases: dict[str, Any], variants: tuple[str, ...] = ("a",)) -> Obligations:
+def make_proof(*cases: dict[str, Any], variants: tuple[str, ...] = ("a",)) -> Obligations:
     return Obligations(cases=cases, variants=dict.fromkeys(variants, lambda: None))
 
 
@@ -30,7 +30,7 @@ def test_the_largest_case_of_each_form_is_counted() -> None:
         {"m": 1, "n": 2, "dtype": "float32", "scale": 1e9},
         {"m": 1000, "n": 1000, "dtype": "float16", "variants": ["b"]},
     )
-    both = watch.LaunchCounts(proof(*cases, variants=("a", "b")))
+    both = watch.LaunchCounts(make_proof(*cases, variants=("a", "b")))
     assert [index for index in range(5) if both.wants_case("a", index)] == [1, 3]
     assert [index for index in range(5) if both.wants_case("b", index)] == [3, 4]
     assert watch.case_size({"m": 0, "n": 7, "scale": 3, "head": 5}) == 7
@@ -71,7 +71,7 @@ def test_a_run_counts_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_of_each_kernel_its_largest_case_is_kept() -> None:
-    kept = watch.LaunchCounts(proof({"m": 4}, variants=("b", "a")))
+    kept = watch.LaunchCounts(make_proof({"m": 4}, variants=("b", "a")))
     first, second = LAUNCH(name="first"), LAUNCH(name="second")
     kept.add_launches("b", {"m": 2}, [first, second, first])
     kept.add_launches("b", {"m": 5}, [first])

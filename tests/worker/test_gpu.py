@@ -21,31 +21,34 @@ FLUSH = 1e-4  # seconds of one pass
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Timeline:
+def timeline(monkeypatch: pytest.MonkeyPatch) -> Timeline:
     """The timeline that the clock runs on."""
     line = Timeline()
     monkeypatch.setattr(gpu, "torch", Torch(line, FLUSH, UUID))
     return line
 
 
-def kernels(line: Timeline, count: int, host: float, device: float) -> Callable[[], object]:
-    """A call that launches `count` kernels."""
-
-    def call() -> None:
+def make_launches(line: Timeline, count: int, host: float, device: float) -> Callable[[], object]:
+    def launch_all() -> None:
         for _ in range(count):
             line.enqueue(host, device)
 
-    return call
+    return launch_all
 
 
-def test_a_call_enqueued_within_the_flush_is_held(line: Timeline) -> None:
-    sample = CudaClock().measure(kernels(line, 1, 2e-5, 5e-5))
+def test_a_call_enqueued_within_the_flush_is_held(timeline: Timeline) -> None:
+    sample = CudaClock().measure(make_launches(timeline, 1, 2e-5, 5e-5))
     assert sample.held
     assert sample.seconds == pytest.approx(5e-5)
 
 
-def test_a_call_that_outlasts_the_flush_is_void_and_the_next_flush_longer(line: Timeline) -> None:
-    clock, call = CudaClock(), kernels(line, 20, 2e-5, 1e-6)  # 400 µs of enqueueing, 20 of work
+def test_a_call_that_outlasts_the_flush_is_void_and_the_next_flush_longer(
+    timeline: Timeline,
+) -> None:
+    clock, call = (
+        CudaClock(),
+        make_launches(timeline, 20, 2e-5, 1e-6),
+    )  # 400 µs of enqueueing, 20 of work
     first, *later = (clock.measure(call) for _ in range(6))
     assert not first.held
     assert first.seconds > 1e-4  # mostly the wait for the host
@@ -53,20 +56,23 @@ def test_a_call_that_outlasts_the_flush_is_void_and_the_next_flush_longer(line: 
     assert later[-1].seconds == pytest.approx(2e-5)
 
 
-def test_a_call_that_waits_for_the_device_is_never_held(line: Timeline) -> None:
-    def call() -> None:
-        line.enqueue(1e-5, 5e-5)
-        line.synchronize()
-        line.enqueue(1e-5, 5e-5)
+def test_a_call_that_waits_for_the_device_is_never_held(timeline: Timeline) -> None:
+    def launch_waiting() -> None:
+        timeline.enqueue(1e-5, 5e-5)
+        timeline.synchronize()
+        timeline.enqueue(1e-5, 5e-5)
 
     clock = CudaClock()
-    found = timing.time_interleaved({"waits": call}, clock, warm_up=0)
+    found = timing.time_interleaved({"waits": launch_waiting}, clock, warm_up=0)
     assert isinstance(found["waits"], str)
     assert clock.passes == MOST_PASSES
 
 
-def test_every_published_sample_is_held(line: Timeline) -> None:
-    calls = {"quick": kernels(line, 1, 1e-5, 5e-5), "many": kernels(line, 40, 2e-5, 1e-6)}
+def test_every_published_sample_is_held(timeline: Timeline) -> None:
+    calls = {
+        "quick": make_launches(timeline, 1, 1e-5, 5e-5),
+        "many": make_launches(timeline, 40, 2e-5, 1e-6),
+    }
     found = timing.time_interleaved(calls, CudaClock(), warm_up=0)
     quick, many = found["quick"], found["many"]
     assert isinstance(quick, Summary) and isinstance(many, Summary)
@@ -75,15 +81,15 @@ def test_every_published_sample_is_held(line: Timeline) -> None:
     assert min(quick.n, many.n) >= FEWEST
 
 
-def test_the_flush_only_reads(line: Timeline) -> None:
+def test_the_flush_only_reads(timeline: Timeline) -> None:
     clock = CudaClock()
-    clock.measure(kernels(line, 1, 1e-5, 1e-5))
+    clock.measure(make_launches(timeline, 1, 1e-5, 1e-5))
     assert set(gpu.torch.written) == {clock.total}  # a single number
     assert clock.total == "result of (1,)" and clock.buffer == f"buffer of {gpu.FLUSH // 4}"
 
 
 @posix
-def test_the_machine_is_described_by_the_gpu_that_torch_uses(line: Timeline, smi: Fake) -> None:
+def test_the_machine_is_described_by_the_gpu_that_torch_uses(timeline: Timeline, smi: Fake) -> None:
     smi.machine(["11111111-d72c-4106-c12f-20bd9faed9f6", UUID], "570.1")
     found = gpu.machine_description()
     assert (found["driver"], found["slug"], found["sm"]) == ("570.1", "imaginary-g9", 90)
@@ -226,7 +232,7 @@ def test_an_nvidia_smi_that_may_not_be_run_is_none(smi: Fake) -> None:
 # Under load.
 
 
-def readings(smi: Fake, answer: str, valid: str = "event") -> dict:
+def monitor_load(smi: Fake, answer: str, valid: str = "event") -> dict:
     smi.machine([FIRST], answer, valid)
     with LoadMonitor(NvidiaDriver(FIRST)) as watch:
         with watch.under_load():
@@ -241,7 +247,7 @@ def readings(smi: Fake, answer: str, valid: str = "event") -> dict:
 @posix
 @pytest.mark.parametrize("valid", ["event", "throttle"])
 def test_conditions_are_read_while_the_gpu_works(smi: Fake, valid: str) -> None:
-    found = readings(smi, ANSWER, valid)
+    found = monitor_load(smi, ANSWER, valid)
     count = found["load"].pop("readings")
     assert count >= 2
     assert found == {
@@ -270,7 +276,7 @@ def test_a_driver_that_gives_no_reasons_still_gives_clocks(smi: Fake) -> None:
 
 @posix
 def test_conditions_are_numbers_or_unknown(smi: Fake) -> None:
-    found = readings(smi, "nan, [N/A], 64, inf, [N/A]")
+    found = monitor_load(smi, "nan, [N/A], 64, inf, [N/A]")
     assert found["load"] | {"readings": 0} == {
         "sm_mhz": None,
         "sm_mhz_lowest": None,

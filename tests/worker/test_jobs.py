@@ -83,13 +83,13 @@ class Clock:
         return Sample(seconds, self.held(call))
 
 
-def named(call, kind: str, name: str) -> bool:
+def is_call_of(call, kind: str, name: str) -> bool:
     """Whether a timed call is of this variant or peer."""
     function = sys.modules["snippets.trial.cases"].__dict__[kind][name]
     return call.func is function
 
 
-def timed(
+def time_snippet(
     monkeypatch: pytest.MonkeyPatch, folder: Path, overlay: str, clock: Clock
 ) -> tuple[snippet.Snippet, dict]:
     """The answer of the timing job on a snippet."""
@@ -112,7 +112,7 @@ def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, sm
     monkeypatch.setattr(gpu, "INTERVAL", 20)
     clock = Clock(1e-3)
     clock.held = lambda call: not time.sleep(0.004)  # so that the driver is read meanwhile
-    one, answer = timed(monkeypatch, tmp_path, TWO, clock)
+    one, answer = time_snippet(monkeypatch, tmp_path, TWO, clock)
     assert answer["failures"] == []
     assert [case["case"]["m"] for case in answer["cases"]] == [64, 128]
     for case in answer["cases"]:
@@ -125,7 +125,7 @@ def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, sm
         assert results["half"]["verdict"] == "failed"
         assert "relative error" in results["half"]["reason"]
         assert "time" not in results["half"]
-    record = record_of(one, answer)
+    record = make_record(one, answer)
     assert schema.shape_problem(record) is None
     assert schema.validation_error(record) is None
     assert record["ceilings"] == CEILINGS
@@ -145,24 +145,24 @@ def test_inputs_of_a_timed_case_are_let_go_before_the_next_is_verified(
         left.append(sum(one() is not None for one in drawn))
         return verify_case(self, *of, **by)
 
-    def stub(calls: dict, clock: Clock, **by: object) -> dict[str, Summary]:
+    def summarise_calls(calls: dict, clock: Clock, **by: object) -> dict[str, Summary]:
         drawn.extend(weakref.ref(item) for call in calls.values() for item in call.args)
         assert all(one() is not None for one in drawn[-2:])
         return {name: Summary(1e-3, 1e-3, 1e-3, 15) for name in calls}
 
     monkeypatch.setattr(Checks, "verify_case", count_left)
-    monkeypatch.setattr(timing, "time_interleaved", stub)
-    _, answer = timed(monkeypatch, tmp_path, TWO, Clock(1e-3))
+    monkeypatch.setattr(timing, "time_interleaved", summarise_calls)
+    _, answer = time_snippet(monkeypatch, tmp_path, TWO, Clock(1e-3))
     assert answer["failures"] == [] and len(answer["cases"]) == 2
     assert left == [0, 0] and len(drawn) == 2 * 3 * 2
 
 
-def record_of(one: snippet.Snippet, answer: dict) -> dict:
+def make_record(one: snippet.Snippet, answer: dict) -> dict:
     """The record of a run on the imaginary GPU whose timing job answered so."""
     work = assemble.SnippetRun(one, GPU, None)
     for job in work.untimed_jobs():
         work.add_outcome(
-            Outcome(job, {"cases": [], "failures": []}, None, "", _demo("t"), "t", 1.0)
+            Outcome(job, {"cases": [], "failures": []}, None, "", _print_demo("t"), "t", 1.0)
         )
     timing_job = work.timing_job()
     assert timing_job is not None and timing_job.do is Task.TIME
@@ -171,14 +171,14 @@ def record_of(one: snippet.Snippet, answer: dict) -> dict:
     return work.build_record()
 
 
-def _demo(token: str) -> bytes:
+def _print_demo(token: str) -> bytes:
     mark = b"\n" + token.encode()
     return b"".join((mark, b" demo 1\nhi\n", mark, b" demo 2\nhi\n", mark, b" end\n"))
 
 
 def test_a_wrong_variant_has_no_time_and_fails_the_run(monkeypatch, tmp_path) -> None:
     overlay = TWO.replace('"slow": slow', '"slow": wrong')
-    _, answer = timed(monkeypatch, tmp_path, overlay, Clock(1e-3))
+    _, answer = time_snippet(monkeypatch, tmp_path, overlay, Clock(1e-3))
     [failure] = answer["failures"]
     assert failure["what"].startswith("variant 'slow' is wrong on case {'m': 64")
     for case in answer["cases"]:
@@ -186,7 +186,7 @@ def test_a_wrong_variant_has_no_time_and_fails_the_run(monkeypatch, tmp_path) ->
 
 
 def test_a_time_that_the_hardware_cannot_reach_is_refused(monkeypatch, tmp_path) -> None:
-    _, answer = timed(monkeypatch, tmp_path, TWO, Clock(1e-12))
+    _, answer = time_snippet(monkeypatch, tmp_path, TWO, Clock(1e-12))
     assert {failure["what"].split("'")[1] for failure in answer["failures"]} == {"product", "slow"}
     assert all("% of what the hardware allows" in f["what"] for f in answer["failures"])
     for case in answer["cases"]:
@@ -195,8 +195,8 @@ def test_a_time_that_the_hardware_cannot_reach_is_refused(monkeypatch, tmp_path)
 
 def test_a_peer_with_an_impossible_time_is_recorded_as_failed(monkeypatch, tmp_path) -> None:
     clock = Clock(1e-3)
-    clock.scale = lambda call: 1e-9 if named(call, "PEERS", "torch") else 1.0
-    one, answer = timed(monkeypatch, tmp_path, TWO, clock)
+    clock.scale = lambda call: 1e-9 if is_call_of(call, "PEERS", "torch") else 1.0
+    one, answer = time_snippet(monkeypatch, tmp_path, TWO, clock)
     assert answer["failures"] == []  # it is untrusted, so the run goes on
     for case in answer["cases"]:
         results = {result["name"]: result for result in case["results"]}
@@ -204,7 +204,7 @@ def test_a_peer_with_an_impossible_time_is_recorded_as_failed(monkeypatch, tmp_p
         peer = results["torch"]
         assert peer["verdict"] == "failed" and "time" not in peer
         assert "% of what the hardware allows" in peer["reason"]
-    found = record_of(one, answer)
+    found = make_record(one, answer)
     assert schema.shape_problem(found) is None and schema.validation_error(found) is None
     shown = unescape(figures.render_timing(found))
     assert "failed: 'torch' took" in shown and "torch failed" in shown
@@ -214,15 +214,15 @@ def test_a_function_that_waits_for_the_host_has_a_reason_in_place_of_a_time(
     monkeypatch, tmp_path
 ) -> None:
     clock = Clock(1e-3)
-    clock.held = lambda call: not named(call, "VARIANTS", "slow")
-    one, answer = timed(monkeypatch, tmp_path, TWO, clock)
+    clock.held = lambda call: not is_call_of(call, "VARIANTS", "slow")
+    one, answer = time_snippet(monkeypatch, tmp_path, TWO, clock)
     assert answer["failures"] == []
     for case in answer["cases"]:
         results = {result["name"]: result for result in case["results"]}
         assert results["product"]["time"]["void"] == 0
         assert results["slow"]["verdict"] == "passed" and "time" not in results["slow"]
         assert "waited for the host" in results["slow"]["untimed"]
-    found = record_of(one, answer)
+    found = make_record(one, answer)
     assert schema.shape_problem(found) is None and schema.validation_error(found) is None
     assert "waited for the host" in figures.render_timing(found)
 
@@ -265,7 +265,7 @@ def facts():
 '''
 
 
-def verified(tmp_path: Path, text: str) -> dict:
+def verify_model(tmp_path: Path, text: str) -> dict:
     """What comes of verifying a model's text."""
     path = write_snippet(tmp_path / "snippets" / "trial", text)
     one = snippet.read_snippet(Project(tmp_path), path.parent)
@@ -276,15 +276,15 @@ def verified(tmp_path: Path, text: str) -> dict:
 
 
 def test_predictions_are_recorded_with_the_goals_that_they_meet(tmp_path) -> None:
-    answer = verified(tmp_path, MODEL + PREDICTS)
+    answer = verify_model(tmp_path, MODEL + PREDICTS)
     assert answer["predictions"] == predictions() and answer["goals"] == goals()
     assert answer["failures"] == []
-    assert "predictions" not in verified(tmp_path, MODEL)
+    assert "predictions" not in verify_model(tmp_path, MODEL)
 
 
 def test_a_missed_goal_fails_at_its_line(tmp_path) -> None:
     text = MODEL + PREDICTS.replace("'within': 0.1", "'within': 0.055")
-    [failure] = verified(tmp_path, text)["failures"]
+    [failure] = verify_model(tmp_path, text)["failures"]
     assert failure["what"] == (
         "goal 'table 1': 1 of 2 rows within 5.5 % where it asks for 100 % of rows within 5.5 %"
     )
@@ -296,9 +296,9 @@ def test_a_missed_goal_fails_at_its_line(tmp_path) -> None:
 def test_a_prediction_that_is_no_number_is_told(tmp_path) -> None:
     text = MODEL + PREDICTS.replace("101.0", 'float("nan")')
     with pytest.raises(JobError, match=r"predictions\(\)\[0\].predicted is nan"):
-        verified(tmp_path, text)
+        verify_model(tmp_path, text)
     with pytest.raises(JobError, match="is of the set 'Memoir', which has no rows"):
-        verified(tmp_path, MODEL + PREDICTS.replace("'Blog']", "'Memoir']"))
+        verify_model(tmp_path, MODEL + PREDICTS.replace("'Blog']", "'Memoir']"))
 
 
 def test_pictures_are_asked_of_a_module_that_has_some() -> None:
@@ -325,7 +325,7 @@ def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
     work = assemble.SnippetRun(snippet.read_snippet(Project(tmp_path), path.parent), here, None)
     for job in work.untimed_jobs():
         answer = {"failures": [], "timelines": timelines(), "grids": grids()}
-        work.add_outcome(Outcome(job, answer, None, "", _demo("t"), "t", 1.0))
+        work.add_outcome(Outcome(job, answer, None, "", _print_demo("t"), "t", 1.0))
     record = work.build_record()
     assert record["timelines"] == timelines() and record["grids"] == grids()
     assert schema.shape_problem(record) is None and schema.validation_error(record) is None
@@ -352,9 +352,9 @@ SPACE = {{
 
 def test_every_configuration_of_a_space_is_verified_and_timed(monkeypatch, tmp_path) -> None:
     overlay = SPANNED.replace("BAD = 0", "BAD = -1")
-    one, answer = timed(monkeypatch, tmp_path, overlay, Clock(1e-3))
+    one, answer = time_snippet(monkeypatch, tmp_path, overlay, Clock(1e-3))
     assert answer["failures"] == []
-    record = record_of(one, answer)
+    record = make_record(one, answer)
     assert schema.shape_problem(record) is None and schema.validation_error(record) is None
     found = record["space"]
     assert [each["name"] for each in found["parameters"]] == ["tile", "order"]
@@ -367,7 +367,7 @@ def test_every_configuration_of_a_space_is_verified_and_timed(monkeypatch, tmp_p
 
 
 def test_a_wrong_configuration_fails_the_run_and_is_named(monkeypatch, tmp_path) -> None:
-    _, answer = timed(monkeypatch, tmp_path, SPANNED, Clock(1e-3))
+    _, answer = time_snippet(monkeypatch, tmp_path, SPANNED, Clock(1e-3))
     [failure] = answer["failures"]
     assert failure["what"].startswith(
         "the configuration {'tile': 0, 'order': 'columns'} is wrong on {'m': 5"
@@ -379,5 +379,5 @@ def test_an_impossible_time_of_a_configuration_fails_the_run(monkeypatch, tmp_pa
     overlay = SPANNED.replace("BAD = 0", "BAD = -1").replace("range(40)", "range(2)")
     clock = Clock(1e-3)
     monkeypatch.setitem(CEILINGS["peak_flops_per_second"], "fp32", 2 * 32**3 / 2e-3)
-    _, answer = timed(monkeypatch, tmp_path, overlay, clock)
+    _, answer = time_snippet(monkeypatch, tmp_path, overlay, clock)
     assert any("of what the hardware allows" in one["what"] for one in answer["failures"])

@@ -24,7 +24,7 @@ SIDE = 512  # of the matrix that is counted
 
 
 @pytest.fixture(scope="module", params=exhaustive(claim_check.TARGETS, "all architectures"))
-def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
+def transpose_views(request: pytest.FixtureRequest) -> dict[str, view.View]:
     """The views of `transpose` by variant, made here for each target in turn."""
     project = Project(ROOT)
     one = snippet.read_snippet(project, project.snippets / "transpose")
@@ -38,7 +38,7 @@ def views(request: pytest.FixtureRequest) -> dict[str, view.View]:
     return found
 
 
-def line_with(found: view.View, *words: str) -> dict[str, Any]:
+def find_line(found: view.View, *words: str) -> dict[str, Any]:
     """The line of the source, with its counts, in which all these words stand."""
     (at,) = [
         f"{piece['file']}:{piece['from'] + number}"
@@ -56,30 +56,30 @@ def test_what_is_made_of_the_same_is_made_once(
     monkeypatch.setenv("PAPERGPU_CACHE", str(tmp_path))
     made: list[str] = []
 
-    def make(word: str) -> Callable[[], bytes]:
+    def make_word(word: str) -> Callable[[], bytes]:
         return lambda: (made.append(word), word.encode())[1]
 
     for decides in (("-c", 1), ("-c", 1), ("-c", 2)):
-        assert kernel_views.load_or_make("sass", decides, make("text")) == b"text"
+        assert kernel_views.load_or_make("sass", decides, make_word("text")) == b"text"
     assert made == ["text", "text"]
     for path in (tmp_path / "sass").glob("*/*"):
         path.write_bytes(path.read_bytes()[:-1])  # torn
-    assert kernel_views.load_or_make("sass", ("-c", 1), make("again")) == b"again"
+    assert kernel_views.load_or_make("sass", ("-c", 1), make_word("again")) == b"again"
 
 
-def test_each_is_shaped_and_kept(views: dict[str, view.View]) -> None:
-    for one in views.values():
+def test_each_is_shaped_and_kept(transpose_views: dict[str, view.View]) -> None:
+    for one in transpose_views.values():
         assert files.shape_problem({**one, "digest": DIGEST}, view.VIEW, "it") is None
         assert view_store.compress_view({**one, "digest": DIGEST})
 
 
-def test_a_naive_store_touches_32_sectors(views: dict[str, view.View]) -> None:
+def test_a_naive_store_touches_32_sectors(transpose_views: dict[str, view.View]) -> None:
     requests = SIDE * SIDE // 32  # each element once, 32 of them a warp
-    load, line = (line_with(views["naive"], words) for words in ("= x[", "y["))
+    load, line = (find_line(transpose_views["naive"], words) for words in ("= x[", "y["))
     assert load["requests"] == line["requests"] == requests
     assert load["sectors"] == load["ideal_sectors"] == line["ideal_sectors"] == 4 * requests
     assert line["sectors"] == 32 * requests
-    store = next(one for one in views["naive"]["accesses"] if one["does"] == "store")
+    store = next(one for one in transpose_views["naive"]["accesses"] if one["does"] == "store")
     assert (store["passes"], store["ideal"], store["size"]) == (32, 4, 4)
     # A column of the result: a row of it further for each lane.
     lanes = store["addresses"]
@@ -88,10 +88,10 @@ def test_a_naive_store_touches_32_sectors(views: dict[str, view.View]) -> None:
 
 @pytest.mark.parametrize(("variant", "wavefronts"), [("tiled", 32), ("padded", 1), ("swizzled", 1)])
 def test_a_column_of_a_tile_takes(
-    views: dict[str, view.View], variant: str, wavefronts: int
+    transpose_views: dict[str, view.View], variant: str, wavefronts: int
 ) -> None:
-    found = views[variant]
-    line = line_with(found, "y[", "= tile[")
+    found = transpose_views[variant]
+    line = find_line(found, "y[", "= tile[")
     requests = SIDE * SIDE // 32
     assert line["shared_requests"] == line["ideal_wavefronts"] == requests
     assert line["wavefronts"] == wavefronts * requests
@@ -102,8 +102,10 @@ def test_a_column_of_a_tile_takes(
     assert len(banks) == 32 // wavefronts
 
 
-def test_every_instruction_stands_with_its_ptx_and_its_line(views: dict[str, view.View]) -> None:
-    for one in views.values():
+def test_every_instruction_stands_with_its_ptx_and_its_line(
+    transpose_views: dict[str, view.View],
+) -> None:
+    for one in transpose_views.values():
         text = one["ptx"]["text"]
         assert all(0 <= at < len(text) for at in one["sass"]["ptx"])
         for name, at in zip(one["sass"]["text"], one["sass"]["ptx"], strict=True):
@@ -125,7 +127,7 @@ def test_every_instruction_stands_with_its_ptx_and_its_line(views: dict[str, vie
         assert executed == sum(one["ptx"]["run"]) == sum(one["total"]["classes"].values())
 
 
-def test_live_registers_fit_into_those_that_it_has(views: dict[str, view.View]) -> None:
-    for one in views.values():
+def test_live_registers_fit_into_those_that_it_has(transpose_views: dict[str, view.View]) -> None:
+    for one in transpose_views.values():
         assert 0 < max(one["sass"]["live"]) <= one["registers"]
         assert max(line.get("live", 0) for line in one["lines"]) == max(one["sass"]["live"])

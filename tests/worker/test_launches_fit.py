@@ -61,12 +61,12 @@ def test_registers_threads_and_tensor_memory(launch: Launch, said: str | None) -
     ],
 )
 def test_what_does_not_compile_is_a_miss_whatever_is_said(raised: str, said: str) -> None:
-    def fail(x: torch.Tensor) -> None:
+    def raise_given(x: torch.Tensor) -> None:
         raise RuntimeError(raised)
 
     context = JobContext({"arch": "sm_90"}, lambda message: None)
     context.proof = Obligations(
-        variants={"v": fail}, inputs=lambda case, device, generator: (torch.ones(case["n"]),)
+        variants={"v": raise_given}, inputs=lambda case, device, generator: (torch.ones(case["n"]),)
     )
     fit = ArchitectureFit(context)
     fit.call_case({"n": 3}, ["v"])

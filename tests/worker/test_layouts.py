@@ -11,12 +11,12 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.flo
 OTHERS = [torch.int64, torch.int8, torch.bool]
 
 
-def tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+def fill_tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     count = torch.Size(shape).numel()
     return (torch.arange(count).reshape(shape) % 7 + 1).to(dtype)
 
 
-def bits(one: torch.Tensor) -> list[object]:
+def list_values(one: torch.Tensor) -> list[object]:
     return one.double().flatten().tolist()
 
 
@@ -26,7 +26,7 @@ def bits(one: torch.Tensor) -> list[object]:
 def test_a_view_has_the_values_or_those_of_its_first_slice(
     name: str, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
-    plain = tensor(dtype, *shape)
+    plain = fill_tensor(dtype, *shape)
     drawn = verify.draw_view(name, ("forward", plain, None, 2))
     if drawn is None:
         return
@@ -35,11 +35,11 @@ def test_a_view_has_the_values_or_those_of_its_first_slice(
     assert isinstance(view, torch.Tensor)
     assert (view.shape, view.dtype) == (plain.shape, plain.dtype)
     same = plain[:1].expand(plain.shape) if name == "expanded" else plain
-    assert bits(view) == bits(same)
+    assert list_values(view) == list_values(same)
 
 
-def layout(name: str, *shape: int) -> tuple[tuple[int, ...], int] | None:
-    drawn = verify.draw_view(name, (tensor(torch.float32, *shape),))
+def draw_layout(name: str, *shape: int) -> tuple[tuple[int, ...], int] | None:
+    drawn = verify.draw_view(name, (fill_tensor(torch.float32, *shape),))
     if drawn is None:
         return None
     [view] = drawn
@@ -75,21 +75,23 @@ def layout(name: str, *shape: int) -> tuple[tuple[int, ...], int] | None:
 def test_a_view_is_laid_out_as_it_says_or_not_drawn(
     name: str, shape: tuple[int, ...], found: tuple[tuple[int, ...], int] | None
 ) -> None:
-    assert layout(name, *shape) == found
+    assert draw_layout(name, *shape) == found
 
 
 @pytest.mark.parametrize("name", ["padded rows", "column-strided", "misaligned"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_lies_beside_a_view_is_nan(name: str, dtype: torch.dtype) -> None:
-    [view] = verify.draw_view(name, (tensor(dtype, 3, 5),)) or []
+    [view] = verify.draw_view(name, (fill_tensor(dtype, 3, 5),)) or []
     assert isinstance(view, torch.Tensor)
     whole = torch.as_strided(view, (view.untyped_storage().nbytes() // view.itemsize,), (1,), 0)
     assert int(torch.isnan(whole.double()).sum()) == whole.numel() - 15 > 0
 
 
 def test_only_floating_inputs_are_expanded() -> None:
-    assert verify.draw_view("expanded", (tensor(torch.int64, 3, 5),)) is None
-    drawn = verify.draw_view("expanded", (tensor(torch.int64, 3, 5), tensor(torch.float32, 3)))
+    assert verify.draw_view("expanded", (fill_tensor(torch.int64, 3, 5),)) is None
+    drawn = verify.draw_view(
+        "expanded", (fill_tensor(torch.int64, 3, 5), fill_tensor(torch.float32, 3))
+    )
     assert drawn is not None
     index, weights = drawn
     assert isinstance(index, torch.Tensor) and index.is_contiguous()
@@ -97,21 +99,21 @@ def test_only_floating_inputs_are_expanded() -> None:
 
 
 def test_small_inputs_are_drawn_in_every_view_and_large_ones_by_turns() -> None:
-    small, large = (tensor(torch.float32, 64, 256),), (tensor(torch.float32, 64, 257),)
+    small, large = (fill_tensor(torch.float32, 64, 256),), (fill_tensor(torch.float32, 64, 257),)
     assert [name for name, _ in verify.case_views(small, 3)] == list(verify.VIEWS)
     turns = [[name for name, _ in verify.case_views(large, index)] for index in range(6)]
     assert turns == [[name] for name in [*verify.VIEWS, "padded rows"]]
 
 
 def test_a_turn_that_changes_nothing_is_passed_on() -> None:
-    long = (tensor(torch.float32, 20_000),)
+    long = (fill_tensor(torch.float32, 20_000),)
     assert [name for name, _ in verify.case_views(long, 0)] == ["column-strided"]
     assert [name for name, _ in verify.case_views(long, 2)] == ["misaligned"]
     assert list(verify.case_views((2, None, "add"), 0)) == []
 
 
 def test_the_inputs_themselves_stay_as_they_are() -> None:
-    plain = tensor(torch.float32, 3, 5)
+    plain = fill_tensor(torch.float32, 3, 5)
     before = plain.clone()
     for _, drawn in verify.case_views((plain,), 0):
         assert isinstance(drawn[0], torch.Tensor)

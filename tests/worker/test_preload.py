@@ -21,7 +21,7 @@ print(found, os.environ["TRITON_INTERPRET"],
 """
 
 
-def said(before: str = "") -> str:
+def import_preload(before: str = "") -> str:
     """What stands in a process that has imported it."""
     return subprocess.run(
         [sys.executable, "-c", LOOK.format(before=before)],
@@ -35,10 +35,13 @@ def said(before: str = "") -> str:
 
 @pytest.mark.exhaustive("all that is loaded ahead, in a process of its own")
 def test_the_compilers_are_there_and_the_gpu_is_untouched() -> None:
-    assert said() == "['torch._dynamo', 'triton', 'papergpu.triton'] 0 False 1"
+    assert import_preload() == "['torch._dynamo', 'triton', 'papergpu.triton'] 0 False 1"
 
 
 @pytest.mark.exhaustive("a process for each compiler that may be missing")
 def test_what_is_missing_is_done_without() -> None:
-    assert said("sys.modules['triton'] = None") == "['torch._dynamo'] 0 False 1"
-    assert said("sys.modules['torch._dynamo'] = sys.modules['triton'] = None") == "[] 0 False 1"
+    assert import_preload("sys.modules['triton'] = None") == "['torch._dynamo'] 0 False 1"
+    assert (
+        import_preload("sys.modules['torch._dynamo'] = sys.modules['triton'] = None")
+        == "[] 0 False 1"
+    )

@@ -67,7 +67,7 @@ JOB = {
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def library_checkout(tmp_path: Path) -> Path:
     library = tmp_path / "src" / "library"
     (library / "ops").mkdir(parents=True)
     for folder in (library, library / "ops"):
@@ -77,7 +77,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def answer(root: Path, **changed: object) -> dict:
+def run_public_kernel(root: Path, **changed: object) -> dict:
     done = subprocess.run(
         [sys.executable, "-m", "warpshelf.worker.public_kernel"],
         input=json.dumps({**JOB, "root": str(root), **changed}),
@@ -118,7 +118,7 @@ def test_one_in_cuda_is_compiled_without_its_host(tmp_path: Path) -> None:
     (tmp_path / "src" / "include" / "shape.hpp").write_text("constexpr int WIDTH = 128;\n")
     job = {"file": "src/scale.cu", "kernel": "scale<float, 2>", "shared": 512,
            "flags": ["-DOFFSET=3.0f", "-Isrc/include"], "targets": [80, 90, 100]}  # fmt: skip
-    found = answer(tmp_path, **job)
+    found = run_public_kernel(tmp_path, **job)
     assert found["compiler"].startswith("NVRTC ") and [*found["builds"]] == [
         "sm_80", "sm_90", "sm_100",
     ]  # fmt: skip
@@ -130,20 +130,20 @@ def test_one_in_cuda_is_compiled_without_its_host(tmp_path: Path) -> None:
         ({"kernel": "scale<float>"}, "CompileError"),
         ({"kernel": "none"}, "CompileError"),
     ):
-        wrong = answer(tmp_path, **job | changed)
+        wrong = run_public_kernel(tmp_path, **job | changed)
         assert says in wrong["error"] and "\n" not in wrong["error"]
 
 
 @pytest.mark.exhaustive("public kernels, compiled by their own means")
-def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
-    found = answer(checkout)
+def test_its_figures_are_those_of_its_machine_code(library_checkout: Path) -> None:
+    found = run_public_kernel(library_checkout)
     assert found["compiler"].startswith("Triton 3.")
     build = found["builds"]["sm_90"]
     assert build["spilled_bytes"] == 0 and build["shared_bytes"] == 0
     assert 8 <= build["registers"] <= 128 and build["instructions"] > 20
     # 1024 elements of 2 bytes by 128 threads: a load of 16 bytes each, and 8 additions.
     assert build["loop"]["load global 16"] * 8 == build["loop"]["multiply-add"] > 0
-    narrow = answer(checkout, divisible=["y"])["builds"]["sm_90"]
+    narrow = run_public_kernel(library_checkout, divisible=["y"])["builds"]["sm_90"]
     assert "load global 16" not in narrow["loop"]
 
 
@@ -157,8 +157,8 @@ def test_its_figures_are_those_of_its_machine_code(checkout: Path) -> None:
         ({"constants": {"BLOCK": 1000, "KIND": "tl.float32"}}, "power of 2"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(checkout: Path, changed: dict, says: str) -> None:
-    found = answer(checkout, **changed)
+def test_what_is_wrong_is_said_in_a_line(library_checkout: Path, changed: dict, says: str) -> None:
+    found = run_public_kernel(library_checkout, **changed)
     assert set(found) == {"error"} and says in found["error"] and "\n" not in found["error"]
 
 
@@ -194,7 +194,7 @@ def binary(arch):
 def test_one_in_a_language_of_its_own_compiles_itself(tmp_path: Path) -> None:
     (tmp_path / "in_own.py").write_text(OWN)
     job = {"file": "in_own.py", "kernel": "scale", "package": "triton", "targets": [80, 90]}
-    found = answer(tmp_path, **job)
+    found = run_public_kernel(tmp_path, **job)
     assert found["compiler"].startswith("triton 3.") and [*found["builds"]] == ["sm_80", "sm_90"]
     for build in found["builds"].values():
         assert build["bytes"] == 8 and build["shared_bytes"] == 4096
@@ -202,7 +202,7 @@ def test_one_in_a_language_of_its_own_compiles_itself(tmp_path: Path) -> None:
         ({"package": "no-such-language"}, "No package metadata was found for no-such-language"),
         ({"file": "none.py"}, "No such file"),
     ):
-        wrong = answer(tmp_path, **job | changed)
+        wrong = run_public_kernel(tmp_path, **job | changed)
         assert says in wrong["error"] and "\n" not in wrong["error"]
     (tmp_path / "in_own.py").write_text("import triton\n")
-    assert "has no attribute 'binary'" in answer(tmp_path, **job)["error"]
+    assert "has no attribute 'binary'" in run_public_kernel(tmp_path, **job)["error"]

@@ -31,13 +31,13 @@ def test_a_share_chooses_cases(share: Share, cases: list[int]) -> None:
 def test_a_share_draws_views_of_cases(share: str, viewed: set[int]) -> None:
     drawn: set[int] = set()
 
-    def hear(message: dict) -> None:
+    def note_case(message: dict) -> None:
         case, comma, _ = message["at"].partition("}, ")
         if comma:
             drawn.add(int(case.rpartition("'n': ")[2]) - 1)
 
     job = {"needs": {}, "machine": {"sm": None}, "places": {}, "id": "x", "share": share}
-    context = JobContext(job, hear)
+    context = JobContext(job, note_case)
     context.proof = Obligations(
         cases=tuple({"n": n + 1} for n in range(23)),
         kills=((),) * 23,

@@ -40,7 +40,7 @@ class Invented:
         return self.time
 
 
-def calls(**seconds: float) -> dict[str, Callable[[], tuple[str, float]]]:
+def make_calls(**seconds: float) -> dict[str, Callable[[], tuple[str, float]]]:
     return {name: (lambda pair=(name, value): pair) for name, value in seconds.items()}
 
 
@@ -77,7 +77,7 @@ def test_samples_that_no_clock_gives_are_refused(samples: list[float]) -> None:
 WARM = 1 + WARM_CALLS  # calls before the first sample, where no time of warm-up is asked for
 
 
-def sampled(clock: Invented, functions: int) -> list[list[str]]:
+def split_rounds(clock: Invented, functions: int) -> list[list[str]]:
     """The order of each round, after a warm-up by calls alone."""
     order = clock.order[WARM * functions :]
     return [order[i : i + functions] for i in range(0, len(order), functions)]
@@ -85,8 +85,8 @@ def sampled(clock: Invented, functions: int) -> list[list[str]]:
 
 def test_functions_take_turns() -> None:
     clock = Invented()
-    found = timing.time_interleaved(calls(a=1.0, b=2.0, c=3.0), clock, warm_up=0, sampling=0)
-    rounds = sampled(clock, 3)
+    found = timing.time_interleaved(make_calls(a=1.0, b=2.0, c=3.0), clock, warm_up=0, sampling=0)
+    rounds = split_rounds(clock, 3)
     assert [sorted(one) for one in rounds] == [["a", "b", "c"]] * FEWEST
     assert found == {
         name: Summary(t, t, t, FEWEST) for name, t in zip("abc", (1.0, 2.0, 3.0), strict=True)
@@ -97,9 +97,9 @@ def test_the_order_of_a_round_is_drawn_anew_and_the_same_at_every_run() -> None:
     clocks = [Invented(), Invented(), Invented()]
     for clock, seed in zip(clocks, (0, 0, 1), strict=True):
         timing.time_interleaved(
-            calls(a=1.0, b=1.0, c=1.0), clock, warm_up=0, sampling=60, seed=seed
+            make_calls(a=1.0, b=1.0, c=1.0), clock, warm_up=0, sampling=60, seed=seed
         )
-    rounds = sampled(clocks[0], 3)
+    rounds = split_rounds(clocks[0], 3)
     assert len(rounds) == 60
     assert len({tuple(one) for one in rounds}) == 6  # every order comes up
     assert clocks[0].order == clocks[1].order != clocks[2].order
@@ -107,7 +107,7 @@ def test_the_order_of_a_round_is_drawn_anew_and_the_same_at_every_run() -> None:
 
 def test_each_is_warmed_up_by_its_own_time_before_any_is_sampled() -> None:
     clock = Invented()
-    timing.time_interleaved(calls(fast=0.01, slow=0.06), clock, warm_up=0.1, sampling=0)
+    timing.time_interleaved(make_calls(fast=0.01, slow=0.06), clock, warm_up=0.1, sampling=0)
     warm = clock.order[: -2 * FEWEST]
     assert warm == ["fast"] * warm.count("fast") + ["slow"] * warm.count("slow")
     assert 11 <= warm.count("fast") <= 12  # ten hundredths do not add up to a tenth exactly
@@ -133,7 +133,7 @@ def test_warm_up_leaves_no_sample() -> None:
 def test_a_clock_that_stands_still_ends_the_warm_up_and_is_refused() -> None:
     clock = Invented()
     with pytest.raises(ValueError):
-        timing.time_interleaved(calls(a=0.0), clock)
+        timing.time_interleaved(make_calls(a=0.0), clock)
     assert len(clock.order) == 1 + 2 * MOST
 
 
@@ -141,7 +141,7 @@ def test_void_samples_are_left_out_and_counted() -> None:
     clock = Invented()
     turns = iter(range(10_000))
     clock.held = lambda name: name == "b" or next(turns) % 4 != 0
-    found = timing.time_interleaved(calls(a=1.0, b=1.0), clock, warm_up=0, sampling=0)
+    found = timing.time_interleaved(make_calls(a=1.0, b=1.0), clock, warm_up=0, sampling=0)
     a, b = found["a"], found["b"]
     assert isinstance(a, Summary) and isinstance(b, Summary)
     assert a.n == FEWEST and 4 <= a.void <= 6  # it went on until there were enough
@@ -152,7 +152,7 @@ def test_void_samples_are_left_out_and_counted() -> None:
 def test_what_was_never_held_is_untimed_with_its_reason() -> None:
     clock = Invented()
     clock.held = lambda name: name != "waits"
-    found = timing.time_interleaved(calls(good=1.0, waits=1.0), clock, warm_up=0, sampling=0)
+    found = timing.time_interleaved(make_calls(good=1.0, waits=1.0), clock, warm_up=0, sampling=0)
     assert found["good"] == Summary(1.0, 1.0, 1.0, FEWEST)
     assert f"waited for the host in {FEWEST} of {FEWEST} samples" in found["waits"]
 
@@ -161,29 +161,36 @@ def test_too_large_a_share_of_void_samples_is_untimed() -> None:
     clock = Invented()
     turns = iter(range(10_000))
     clock.held = lambda name: next(turns) % 5 < 2
-    found = timing.time_interleaved(calls(a=0.1), clock, warm_up=0, sampling=20)
+    found = timing.time_interleaved(make_calls(a=0.1), clock, warm_up=0, sampling=20)
     assert isinstance(found["a"], str)  # although more than FEWEST were held
 
 
 def test_the_slowest_decides_how_many_samples_there_are() -> None:
-    found = timing.time_interleaved(calls(a=0.001, b=0.01), Invented(), warm_up=0, sampling=0.5)
+    found = timing.time_interleaved(
+        make_calls(a=0.001, b=0.01), Invented(), warm_up=0, sampling=0.5
+    )
     assert found["a"].n == found["b"].n
     assert 50 <= found["b"].n <= 51
 
 
 def test_there_are_never_more_than_the_most() -> None:
-    assert timing.time_interleaved(calls(a=1e-6), Invented(), warm_up=0)["a"].n == MOST
+    assert timing.time_interleaved(make_calls(a=1e-6), Invented(), warm_up=0)["a"].n == MOST
 
 
 def test_a_slow_function_still_gets_the_fewest() -> None:
-    assert timing.time_interleaved(calls(a=10.0), Invented(), warm_up=0)["a"].n == FEWEST
+    assert timing.time_interleaved(make_calls(a=10.0), Invented(), warm_up=0)["a"].n == FEWEST
 
 
 def test_a_deadline_before_the_fewest_rounds_is_an_error() -> None:
     clock = Invented()
     with pytest.raises(TimeoutError, match=f"of {FEWEST} rounds"):
         timing.time_interleaved(
-            calls(a=1.0), clock, warm_up=0, sampling=99, now=clock.now, deadline=WARM + FEWEST - 1.5
+            make_calls(a=1.0),
+            clock,
+            warm_up=0,
+            sampling=99,
+            now=clock.now,
+            deadline=WARM + FEWEST - 1.5,
         )
     assert len(clock.order) == WARM + FEWEST - 1
 
@@ -191,7 +198,12 @@ def test_a_deadline_before_the_fewest_rounds_is_an_error() -> None:
 def test_a_deadline_after_them_ends_the_sampling() -> None:
     clock = Invented()
     found = timing.time_interleaved(
-        calls(a=1.0), clock, warm_up=0, sampling=99, now=clock.now, deadline=WARM + FEWEST + 4.5
+        make_calls(a=1.0),
+        clock,
+        warm_up=0,
+        sampling=99,
+        now=clock.now,
+        deadline=WARM + FEWEST + 4.5,
     )
     assert found["a"].n == FEWEST + 5
 
@@ -200,17 +212,17 @@ def test_nothing_to_time_is_nothing() -> None:
     assert timing.time_interleaved({}, Invented(), deadline=0, now=lambda: 1) == {}
 
 
-def slowing(now: float) -> float:
+def slow_down(now: float) -> float:
     """A GPU that gets warmer: three times slower after 40 seconds."""
     return 1 + now / 20
 
 
 def test_drift_hits_all_alike() -> None:
-    both = calls(a=0.1, b=0.1)
-    found = timing.time_interleaved(both, Invented(slowing), warm_up=0.2, sampling=20)
+    both = make_calls(a=0.1, b=0.1)
+    found = timing.time_interleaved(both, Invented(slow_down), warm_up=0.2, sampling=20)
     assert found["a"].median == pytest.approx(found["b"].median, rel=0.02)
     # The same one after the other on one clock: the second looks far slower.
-    clock = Invented(slowing)
+    clock = Invented(slow_down)
     a, b = (
         timing.time_interleaved({name: both[name]}, clock, warm_up=0.2, sampling=20)[name]
         for name in both

@@ -26,13 +26,13 @@ N = 32
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> cuda.Source:
+def kernel_source(tmp_path_factory: pytest.TempPathFactory) -> cuda.Source:
     path = tmp_path_factory.mktemp("kernels") / "kernels.cu"
     path.write_text(KERNELS)
     return cuda.Source(path)
 
 
-def read(source: cuda.Source, x: Tensor) -> Tensor:
+def launch_read(source: cuda.Source, x: Tensor) -> Tensor:
     y = torch.zeros(N)
     source.launch("read", 1, 32, x, y, np.int32(N))
     return y
@@ -45,42 +45,47 @@ FRESH: dict[str, Callable[[], Tensor]] = {
     "empty_strided": lambda: torch.empty_strided((N,), (1,)),
     "a view": lambda: torch.empty(2, N)[1],
     "of other shape": lambda: torch.empty(4, N // 4).view(-1).detach(),
-    "whose properties were asked": lambda: asked(torch.empty(N)),
-    "in inference mode": lambda: inferred(),
+    "whose properties were asked": lambda: ask_properties(torch.empty(N)),
+    "in inference mode": lambda: make_inferred(),
 }
 
 
-def asked(x: Tensor) -> Tensor:
+def ask_properties(x: Tensor) -> Tensor:
     assert x.shape == (N,) and x.stride() == (1,) and x.data_ptr() and x.is_contiguous()
     assert x.dtype is torch.float32 and torch.zeros_like(x).sum() == 0
     return x
 
 
 @torch.inference_mode()
-def inferred() -> Tensor:
+def make_inferred() -> Tensor:
     return torch.empty(N)
 
 
 @pytest.mark.parametrize("made", FRESH)
-def test_reading_what_nobody_wrote_is_found_with_its_line(source: cuda.Source, made: str) -> None:
+def test_reading_what_nobody_wrote_is_found_with_its_line(
+    kernel_source: cuda.Source, made: str
+) -> None:
     with PoisonMode(marks=True):
         x = FRESH[made]()
         with pytest.raises(papergpu.Finding, match=r"read at kernels.cu:3, .*argument 0.*nobody"):
-            read(source, x)
+            launch_read(kernel_source, x)
 
 
-def test_what_a_kernel_wrote_may_be_read_and_no_more(source: cuda.Source) -> None:
+def test_what_a_kernel_wrote_may_be_read_and_no_more(kernel_source: cuda.Source) -> None:
     with PoisonMode(marks=True):
         x = torch.empty(N)
-        source.launch("even", 1, 32, x, np.int32(N))
+        kernel_source.launch("even", 1, 32, x, np.int32(N))
         with pytest.raises(papergpu.Finding, match=r"thread \(1, 0, 0\): reads"):
-            read(source, x)
-        assert read(source, torch.as_strided(x, (1,), (1,)).expand(1).repeat(N)).sum() == N
+            launch_read(kernel_source, x)
+        assert (
+            launch_read(kernel_source, torch.as_strided(x, (1,), (1,)).expand(1).repeat(N)).sum()
+            == N
+        )
 
 
-def test_without_marks_poison_is_all(source: cuda.Source) -> None:
+def test_without_marks_poison_is_all(kernel_source: cuda.Source) -> None:
     with PoisonMode():
-        assert read(source, torch.empty(N)).isnan().all()
+        assert launch_read(kernel_source, torch.empty(N)).isnan().all()
 
 
 WRITES: dict[str, Callable[[Tensor], object]] = {
@@ -98,7 +103,7 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
     "data": lambda x: x.data.fill_(1),
     "a storage": lambda x: torch.empty(0).set_(x.untyped_storage()).fill_(1),
     "a list": lambda x: torch._foreach_add_([x], 1),
-    "inference mode": lambda x: in_inference_mode(x),
+    "inference mode": lambda x: fill_in_inference(x),
     "dlpack": lambda x: torch.from_dlpack(x).fill_(1),
     "another dtype": lambda x: x.view(torch.int32).fill_(0),
     "index_put_": lambda x: x.index_put_((torch.arange(N),), torch.ones(N)),
@@ -106,30 +111,30 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
 
 
 @torch.inference_mode()
-def in_inference_mode(x: Tensor) -> None:
+def fill_in_inference(x: Tensor) -> None:
     x.fill_(1)
 
 
 @pytest.mark.parametrize("how", WRITES)
-def test_what_torch_may_have_written_is_no_alarm(source: cuda.Source, how: str) -> None:
+def test_what_torch_may_have_written_is_no_alarm(kernel_source: cuda.Source, how: str) -> None:
     with PoisonMode(marks=True):
         x = torch.empty(N)
         WRITES[how](x)
-        read(source, x)
+        launch_read(kernel_source, x)
     if how == "dlpack":
         return  # tensors of inference mode are not handed on
     with PoisonMode(marks=True), torch.inference_mode():
         x = torch.empty(N)  # counts no writes
         WRITES[how](x)
-        read(source, x)
+        launch_read(kernel_source, x)
 
 
-def test_memory_that_is_kept_may_be_written_between_calls(source: cuda.Source) -> None:
+def test_memory_that_is_kept_may_be_written_between_calls(kernel_source: cuda.Source) -> None:
     with PoisonMode(marks=True):
         x = torch.empty(N)
     x.fill_(1)
     with PoisonMode(marks=True):
-        assert read(source, x).sum() == N
+        assert launch_read(kernel_source, x).sum() == N
 
 
 def test_nothing_and_meta_tensors_are_left_alone() -> None:

@@ -21,24 +21,24 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 
 
-def draw(turn: int) -> tuple[Tensor, ...]:
+def draw_input(turn: int) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(turn)
     return (torch.randn(7, 5, generator=generator),)
 
 
-def twice(x: Tensor) -> Tensor:
+def double_truth(x: Tensor) -> Tensor:
     return x.double() * 2
 
 
-def sound(x: Tensor) -> Tensor:
+def double_input(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     return torch.mul(x, 2, out=out)
 
 
-def check(
+def check_doubling(
     function: Callable[..., object],
-    draw: Callable[[int], tuple] = draw,
-    reference: Callable[..., object] = twice,
+    draw: Callable[[int], tuple] = draw_input,
+    reference: Callable[..., object] = double_truth,
     case: dict | None = None,
     ours: bool = True,
     tolerance: float = 5e-6,
@@ -48,17 +48,17 @@ def check(
 
 
 def test_a_sound_function_passes() -> None:
-    errors, dtype = check(sound)
+    errors, dtype = check_doubling(double_input)
     assert errors.relative == 0
     assert errors.largest == 0
     assert 1 < errors.scale < 20
     assert dtype is torch.float32
-    assert check(lambda x: x + x, ours=False)[0].relative == 0
+    assert check_doubling(lambda x: x + x, ours=False)[0].relative == 0
 
 
 def test_errors_are_the_worse_of_both_calls() -> None:
     shift = itertools.cycle([1e-7, 3e-7])
-    errors, _ = check(lambda x: sound(x) * (1 + next(shift)))
+    errors, _ = check_doubling(lambda x: double_input(x) * (1 + next(shift)))
     assert 2e-7 < errors.relative < 4e-7
 
 
@@ -68,32 +68,41 @@ def test_errors_are_the_worse_of_both_calls() -> None:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (lambda x: sound(x)[:1], r"shape \(1, 5\) where the truth has \(7, 5\)"),  # broadcasts
-        (lambda x: sound(x)[:, :1], r"shape \(7, 1\)"),
-        (lambda x: sound(x).sum(), r"shape \(\)"),
-        (lambda x: sound(x)[None], r"shape \(1, 7, 5\)"),
-        (lambda x: sound(x).double(), "dtype float64 where float32 is due"),
-        (lambda x: sound(x).half(), "dtype float16 where float32 is due"),
-        (lambda x: sound(x).to("meta"), "result on meta where the truth is on cpu"),
+        (
+            lambda x: double_input(x)[:1],
+            r"shape \(1, 5\) where the truth has \(7, 5\)",
+        ),  # broadcasts
+        (lambda x: double_input(x)[:, :1], r"shape \(7, 1\)"),
+        (lambda x: double_input(x).sum(), r"shape \(\)"),
+        (lambda x: double_input(x)[None], r"shape \(1, 7, 5\)"),
+        (lambda x: double_input(x).double(), "dtype float64 where float32 is due"),
+        (lambda x: double_input(x).half(), "dtype float16 where float32 is due"),
+        (lambda x: double_input(x).to("meta"), "result on meta where the truth is on cpu"),
         (lambda x: None, "it returned NoneType where a tensor was due"),
-        (lambda x: [sound(x)], "it returned list"),
-        (lambda x: sound(x).numpy(), "it returned ndarray"),
-        (lambda x: (sound(x), 1.0), "it returned float"),
+        (lambda x: [double_input(x)], "it returned list"),
+        (lambda x: double_input(x).numpy(), "it returned ndarray"),
+        (lambda x: (double_input(x), 1.0), "it returned float"),
         (lambda x: (), "it returned an empty tuple"),
-        (lambda x: (sound(x), sound(x)), "returned 2 tensors where 1 are due"),
-        (lambda x: sound(x) * math.nan, "NaN in 35 of 35 elements"),
-        (lambda x: sound(x).index_fill_(0, torch.tensor(3), math.nan), r"NaN in 5 .* at \(3, 0\)"),
-        (lambda x: sound(x).index_fill_(0, torch.tensor(3), math.inf), "infinite where the truth"),
+        (lambda x: (double_input(x), double_input(x)), "returned 2 tensors where 1 are due"),
+        (lambda x: double_input(x) * math.nan, "NaN in 35 of 35 elements"),
+        (
+            lambda x: double_input(x).index_fill_(0, torch.tensor(3), math.nan),
+            r"NaN in 5 .* at \(3, 0\)",
+        ),
+        (
+            lambda x: double_input(x).index_fill_(0, torch.tensor(3), math.inf),
+            "infinite where the truth",
+        ),
         (torch.zeros_like, "relative error 1 over"),
-        (lambda x: sound(x) * 1.001, "relative error 0.001 over 5e-06"),
-        (lambda x: sound(x).roll(1), "relative error"),
-        (lambda x: -sound(x), "relative error 2 over"),
+        (lambda x: double_input(x) * 1.001, "relative error 0.001 over 5e-06"),
+        (lambda x: double_input(x).roll(1), "relative error"),
+        (lambda x: -double_input(x), "relative error 2 over"),
     ],
 )
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_wrong_result_is_refused(function: Callable[..., object], says: str, ours: bool) -> None:
     with pytest.raises(WrongResult, match=says) as wrong:
-        check(function, ours=ours)
+        check_doubling(function, ours=ours)
     assert "second" not in str(wrong.value)
     assert "\n" not in str(wrong.value)
 
@@ -102,9 +111,9 @@ def test_an_error_may_reach_the_tolerance_and_no_further() -> None:
     exact = (torch.ones(4, dtype=torch.float64),)
     off = 2.0**-20
     case = dict(draw=lambda turn: exact, reference=lambda x: x.clone())
-    assert check(lambda x: x + off, **case, tolerance=off)[0].relative == off
+    assert check_doubling(lambda x: x + off, **case, tolerance=off)[0].relative == off
     with pytest.raises(WrongResult, match="over"):
-        check(lambda x: x + off, **case, tolerance=0.99 * off)
+        check_doubling(lambda x: x + off, **case, tolerance=0.99 * off)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2])
@@ -129,25 +138,25 @@ FACTORIES = {
 @pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
 def test_every_element_must_be_written(factory: str, dtype: torch.dtype) -> None:
-    def inputs(turn: int) -> tuple[Tensor]:
+    def draw_typed(turn: int) -> tuple[Tensor]:
         # -1, 255 and true are among the truths: poison on one call alone would miss them.
         return (torch.full((7, 5), [255, 1, -1][turn % 3]).to(dtype),)
 
-    def leaves_one(x: Tensor) -> Tensor:
+    def leave_one(x: Tensor) -> Tensor:
         out = FACTORIES[factory](x)
         out[:, 1:] = x[:, 1:]
         out[1:, 0] = x[1:, 0]
         return out
 
-    def truth(x: Tensor) -> Tensor:
+    def copy_truth(x: Tensor) -> Tensor:
         return x.double() if dtype.is_floating_point else x.clone()
 
     says = r"never wrote 1 of 35 elements, the first at \(0, 0\)"
     if not dtype.is_floating_point:
         says = r"differs from the truth in 1 of 35 elements, the first at \(0, 0\)"
     with pytest.raises(WrongResult, match=says):
-        check(leaves_one, inputs, truth)
-    check(lambda x: FACTORIES[factory](x).copy_(x), inputs, truth)
+        check_doubling(leave_one, draw_typed, copy_truth)
+    check_doubling(lambda x: FACTORIES[factory](x).copy_(x), draw_typed, copy_truth)
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1, 85, 255])
@@ -157,7 +166,7 @@ def test_no_one_truth_hides_an_element_that_was_never_written(
 ) -> None:
     inputs = (torch.full((4,), value).to(dtype),)
     with pytest.raises(WrongResult, match="differs"):
-        check(torch.empty_like, lambda turn: inputs, lambda x: x.clone())
+        check_doubling(torch.empty_like, lambda turn: inputs, lambda x: x.clone())
 
 
 def test_what_lies_beside_a_strided_result_is_poisoned_too() -> None:
@@ -258,7 +267,7 @@ def test_an_integer_truth_of_a_floating_result_is_not_rounded() -> None:
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[torch.dtype, Tensor, Tensor]:
+def draw_pairs(draw: st.DrawFn) -> tuple[torch.dtype, Tensor, Tensor]:
     dtype = draw(st.sampled_from(FLOATS))
     shape = draw(st.lists(st.integers(0, 4), max_size=3))
     count = math.prod(shape)
@@ -272,7 +281,7 @@ def pairs(draw: st.DrawFn) -> tuple[torch.dtype, Tensor, Tensor]:
     return dtype, out, ref
 
 
-@given(pairs())
+@given(draw_pairs())
 def test_the_errors_are_numpy_s(pair: tuple[torch.dtype, Tensor, Tensor]) -> None:
     dtype, out, ref = pair
     assume(bool(torch.isfinite(out).all()))
@@ -292,28 +301,28 @@ def test_the_errors_are_numpy_s(pair: tuple[torch.dtype, Tensor, Tensor]) -> Non
 # --- what a function may not do
 
 
-def in_place(x: Tensor) -> Tensor:
+def write_in_place(x: Tensor) -> Tensor:
     return x.mul_(2).clone()
 
 
-def one_element(x: Tensor) -> Tensor:
-    out = sound(x)
+def write_one_element(x: Tensor) -> Tensor:
+    out = double_input(x)
     x[6, 4] += 1
     return out
 
 
-def and_back(x: Tensor) -> Tensor:
+def write_and_restore(x: Tensor) -> Tensor:
     x += 1
     out = (x - 1) * 2
     x -= 1  # but for what rounding took
     return out
 
 
-@pytest.mark.parametrize("function", [in_place, one_element, and_back])
+@pytest.mark.parametrize("function", [write_in_place, write_one_element, write_and_restore])
 @pytest.mark.parametrize("ours", [True, False])
 def test_inputs_are_left_as_they_were(function: Callable[..., object], ours: bool) -> None:
     with pytest.raises(WrongResult, match=r"^changed its input 0$"):
-        check(function, ours=ours)
+        check_doubling(function, ours=ours)
 
 
 def test_the_sign_of_a_zero_and_the_payload_of_a_nan_are_part_of_an_input() -> None:
@@ -329,106 +338,106 @@ def test_the_sign_of_a_zero_and_the_payload_of_a_nan_are_part_of_an_input() -> N
         verify.check_untouched(before, kept)
 
 
-def views(turn: int) -> tuple[Tensor]:
-    return (draw(turn)[0][::2, 1:4],)
+def draw_views(turn: int) -> tuple[Tensor]:
+    return (draw_input(turn)[0][::2, 1:4],)
 
 
-def past_the_view(x: Tensor) -> Tensor:
+def write_past_view(x: Tensor) -> Tensor:
     torch.as_strided(x, (1,), (1,), 0).zero_()  # an element of the storage, not of the view
-    return sound(x)
+    return double_input(x)
 
 
 def test_memory_beside_a_view_is_left_as_it_was() -> None:
-    check(sound, views)
+    check_doubling(double_input, draw_views)
     with pytest.raises(WrongResult, match="changed its input 0"):
-        check(past_the_view, views)
+        check_doubling(write_past_view, draw_views)
 
 
 def test_the_second_input_is_looked_at_as_well() -> None:
-    def pair(turn: int) -> tuple:
-        return (*draw(turn), 2, *draw(turn + 10))
+    def draw_pair(turn: int) -> tuple:
+        return (*draw_input(turn), 2, *draw_input(turn + 10))
 
-    def spoils(x: Tensor, factor: int, y: Tensor) -> Tensor:
+    def spoil_input(x: Tensor, factor: int, y: Tensor) -> Tensor:
         y.add_(1)
-        return sound(x)
+        return double_input(x)
 
     with pytest.raises(WrongResult, match="changed its input 2"):
-        check(spoils, pair, lambda x, factor, y: twice(x))
+        check_doubling(spoil_input, draw_pair, lambda x, factor, y: double_truth(x))
 
 
-def stale() -> Callable[[Tensor], Tensor]:
+def make_stale() -> Callable[[Tensor], Tensor]:
     kept: list[Tensor] = []
 
-    def function(x: Tensor) -> Tensor:
+    def return_first(x: Tensor) -> Tensor:
         if not kept:
-            kept.append(sound(x))
+            kept.append(double_input(x))
         return kept[0]
 
-    return function
+    return return_first
 
 
-def cached_by_address() -> Callable[[Tensor], Tensor]:
+def cache_by_address() -> Callable[[Tensor], Tensor]:
     kept: dict[int, Tensor] = {}
 
-    def function(x: Tensor) -> Tensor:
-        return kept.setdefault(x.data_ptr(), sound(x)).clone()
+    def return_cached(x: Tensor) -> Tensor:
+        return kept.setdefault(x.data_ptr(), double_input(x)).clone()
 
-    return function
+    return return_cached
 
 
-def shared_buffer() -> Callable[[Tensor], Tensor]:
+def share_buffer() -> Callable[[Tensor], Tensor]:
     buffer = torch.zeros(7, 5)
 
-    def function(x: Tensor) -> Tensor:
+    def write_buffer(x: Tensor) -> Tensor:
         return torch.mul(x, 2, out=buffer)
 
-    return function
+    return write_buffer
 
 
-def first_call_only() -> Callable[[Tensor], Tensor]:
+def answer_once() -> Callable[[Tensor], Tensor]:
     calls = itertools.count()
-    return lambda x: sound(x) if next(calls) == 0 else torch.zeros_like(x)
+    return lambda x: double_input(x) if next(calls) == 0 else torch.zeros_like(x)
 
 
-def accumulates() -> Callable[[Tensor], Tensor]:
+def make_accumulating() -> Callable[[Tensor], Tensor]:
     total = torch.zeros(7, 5)
 
-    def function(x: Tensor) -> Tensor:
+    def add_total(x: Tensor) -> Tensor:
         total.add_(x, alpha=2)
         return total.clone()
 
-    return function
+    return add_total
 
 
-def spoils_later() -> Callable[[Tensor], Tensor]:
+def spoil_later() -> Callable[[Tensor], Tensor]:
     calls = itertools.count()
-    return lambda x: sound(x) if next(calls) == 0 else in_place(x)
+    return lambda x: double_input(x) if next(calls) == 0 else write_in_place(x)
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (stale, "right on its first call, wrong on the second: relative error"),
-        (cached_by_address, "right on its first call, wrong on the second: relative error"),
-        (first_call_only, "right on its first call, wrong on the second: relative error 1"),
-        (accumulates, "right on its first call, wrong on the second"),
-        (spoils_later, "right on its first call, wrong on the second: changed its input 0"),
-        (shared_buffer, "the second call changed the result of the first: allocate a new output"),
+        (make_stale, "right on its first call, wrong on the second: relative error"),
+        (cache_by_address, "right on its first call, wrong on the second: relative error"),
+        (answer_once, "right on its first call, wrong on the second: relative error 1"),
+        (make_accumulating, "right on its first call, wrong on the second"),
+        (spoil_later, "right on its first call, wrong on the second: changed its input 0"),
+        (share_buffer, "the second call changed the result of the first: allocate a new output"),
     ],
 )
 def test_a_second_call_is_as_right_as_the_first(
     make: Callable[[], Callable[[Tensor], Tensor]], says: str
 ) -> None:
     with pytest.raises(WrongResult, match=says):
-        check(make())
+        check_doubling(make())
 
 
 def test_a_library_may_keep_its_buffer() -> None:
-    assert check(shared_buffer(), ours=False)[0].relative == 0
+    assert check_doubling(share_buffer(), ours=False)[0].relative == 0
 
 
 def test_a_view_of_an_input_is_a_result() -> None:
-    assert check(lambda x: x.T, reference=lambda x: x.double().T)[0].relative == 0
+    assert check_doubling(lambda x: x.T, reference=lambda x: x.double().T)[0].relative == 0
 
 
 # --- inputs that are filled anew
@@ -437,19 +446,19 @@ def test_a_view_of_an_input_is_a_result() -> None:
 def test_a_second_draw_lands_in_the_same_memory() -> None:
     seen: list[tuple[int, float]] = []
 
-    def function(x: Tensor) -> Tensor:
+    def note_call(x: Tensor) -> Tensor:
         seen.append((x.data_ptr(), float(x[0, 0])))
-        return sound(x)
+        return double_input(x)
 
-    check(function)
+    check_doubling(note_call)
     (first, old), (second, new) = seen
     assert first == second
     assert old != new
-    assert new == float(draw(1)[0][0, 0])
+    assert new == float(draw_input(1)[0][0, 0])
 
 
 def test_strided_inputs_are_filled_in_place_and_keep_their_strides() -> None:
-    old, new = (x.T for (x,) in (draw(0), draw(1)))
+    old, new = (x.T for (x,) in (draw_input(0), draw_input(1)))
     again = verify.refill_inputs((old, 2.0, None), (new, 2.0, None))
     assert again[0] is old
     assert old.stride() == (1, 5)
@@ -478,51 +487,54 @@ def test_a_nan_among_the_scalars_is_the_same_scalar() -> None:
 
 
 def test_expanded_inputs_are_checked() -> None:
-    def rows(turn: int) -> tuple[Tensor]:
-        return (draw(turn)[0][:1].expand(7, 5),)
+    def draw_rows(turn: int) -> tuple[Tensor]:
+        return (draw_input(turn)[0][:1].expand(7, 5),)
 
-    check(sound, rows)
+    check_doubling(double_input, draw_rows)
     with pytest.raises(WrongResult, match="right on its first call"):
-        check(stale(), rows)
+        check_doubling(make_stale(), draw_rows)
 
 
 # --- several outputs, and their dtypes
 
 
 def test_each_output_is_compared() -> None:
-    def truth(x: Tensor) -> tuple[Tensor, Tensor]:
+    def reduce_truth(x: Tensor) -> tuple[Tensor, Tensor]:
         return x.double().amax(1), x.argmax(1)
 
-    assert check(lambda x: (x.amax(1), x.argmax(1)), reference=truth)[1] is torch.float32
+    assert (
+        check_doubling(lambda x: (x.amax(1), x.argmax(1)), reference=reduce_truth)[1]
+        is torch.float32
+    )
     with pytest.raises(WrongResult, match="output 1: differs from the truth in"):
-        check(lambda x: (x.amax(1), x.argmin(1)), reference=truth)
+        check_doubling(lambda x: (x.amax(1), x.argmin(1)), reference=reduce_truth)
     with pytest.raises(WrongResult, match="output 0: relative error"):
-        check(lambda x: (x.amin(1), x.argmax(1)), reference=truth)
+        check_doubling(lambda x: (x.amin(1), x.argmax(1)), reference=reduce_truth)
     with pytest.raises(WrongResult, match="output 1: dtype int32 where int64 is due"):
-        check(lambda x: (x.amax(1), x.argmax(1).int()), reference=truth)
+        check_doubling(lambda x: (x.amax(1), x.argmax(1).int()), reference=reduce_truth)
     with pytest.raises(WrongResult, match="returned 1 tensors where 2 are due"):
-        check(lambda x: x.amax(1), reference=truth)
+        check_doubling(lambda x: x.amax(1), reference=reduce_truth)
 
 
 def test_the_first_floating_output_decides_the_tolerance() -> None:
     asked: list[torch.dtype] = []
 
-    def tolerance(dtype: torch.dtype) -> float:
+    def ask_tolerance(dtype: torch.dtype) -> float:
         asked.append(dtype)
         return 0.0
 
-    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+    def take_both(x: Tensor) -> tuple[Tensor, Tensor]:
         return x.argmax(1), x.half()
 
-    def truth(x: Tensor) -> tuple[Tensor, Tensor]:
+    def take_both_truth(x: Tensor) -> tuple[Tensor, Tensor]:
         return x.argmax(1), x.half().double()
 
     case = {"out": ["int64", "float16"]}
-    given = verify.CaseData(case, draw, truth)
-    found = verify.check_function(both, given, tolerance, CallWatch(), ours=True)
+    given = verify.CaseData(case, draw_input, take_both_truth)
+    found = verify.check_function(take_both, given, ask_tolerance, CallWatch(), ours=True)
     assert found[1] is torch.float16
     assert set(asked) == {torch.float16}
-    assert check(lambda x: x.argmax(1), reference=lambda x: x.argmax(1))[1] is torch.int64
+    assert check_doubling(lambda x: x.argmax(1), reference=lambda x: x.argmax(1))[1] is torch.int64
 
 
 F32, F16 = torch.zeros(1), torch.zeros(1, dtype=torch.float16)
@@ -557,10 +569,10 @@ def test_an_out_that_is_no_dtype_is_refused(out: object) -> None:
 
 def test_an_out_for_each_output() -> None:
     with pytest.raises(WrongResult, match="names 2 dtypes for 1 outputs"):
-        check(sound, case={"out": ["float32", "float32"]})
+        check_doubling(double_input, case={"out": ["float32", "float32"]})
     with pytest.raises(WrongResult, match="dtype float32 where bfloat16 is due"):
-        check(sound, case={"out": "bfloat16"})
-    assert check(lambda x: (2 * x).bfloat16(), case={"out": "bfloat16"}, tolerance=5e-3)
+        check_doubling(double_input, case={"out": "bfloat16"})
+    assert check_doubling(lambda x: (2 * x).bfloat16(), case={"out": "bfloat16"}, tolerance=5e-3)
 
 
 # --- the reference
@@ -570,16 +582,16 @@ def test_an_out_for_each_output() -> None:
     ("reference", "says"),
     [
         (lambda x: x * 2, "returned torch.float32; compute it in float64"),
-        (lambda x: (twice(x), x.half()), "returned torch.float16; compute it in float64"),
-        (lambda x: twice(x).log(), "returned NaN"),
-        (lambda x: [twice(x)], "returned list where a tensor was due"),
+        (lambda x: (double_truth(x), x.half()), "returned torch.float16; compute it in float64"),
+        (lambda x: double_truth(x).log(), "returned NaN"),
+        (lambda x: [double_truth(x)], "returned list where a tensor was due"),
         (lambda x: None, "returned NoneType"),
         (lambda x: (), "returned an empty tuple"),
     ],
 )
 def test_a_truth_that_is_none_is_refused(reference: Callable[..., object], says: str) -> None:
     with pytest.raises(WrongResult, match=rf"reference\(\) {says}"):
-        check(sound, reference=reference)
+        check_doubling(double_input, reference=reference)
 
 
 def test_a_truth_may_hold_integers_and_infinities() -> None:
@@ -646,13 +658,13 @@ def test_the_limit_is_wider_in_a_narrower_dtype() -> None:
 
 
 @pytest.fixture(params=[1, 3, 2**23])
-def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def chunk_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(accuracy, "CHUNK", request.param)
     return request.param
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_pieces_find_what_the_whole_does(chunk: int, transposed: bool) -> None:
+def test_pieces_find_what_the_whole_does(chunk_size: int, transposed: bool) -> None:
     ref = torch.arange(1.0, 36, dtype=torch.float64).reshape(7, 5)
     out = ref.float()
     if transposed:
@@ -668,7 +680,7 @@ def test_pieces_find_what_the_whole_does(chunk: int, transposed: bool) -> None:
         accuracy.compare_output(out, ref, torch.float32)
 
 
-def test_pieces_of_integers(chunk: int) -> None:
+def test_pieces_of_integers(chunk_size: int) -> None:
     ref = torch.arange(24).reshape(2, 3, 4)
     out = ref.clone()
     out[1, 0, 2] += 1
@@ -679,12 +691,12 @@ def test_pieces_of_integers(chunk: int) -> None:
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.float8_e5m2])
 def test_a_fingerprint_sees_every_change(
-    chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    chunk_size: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "COPIED", 0)
     tensor = (torch.arange(21) % 2).to(dtype)
     kept = verify.take_fingerprint(tensor)
-    assert kept.dtype is torch.int64 and len(kept) == -(-21 // chunk)
+    assert kept.dtype is torch.int64 and len(kept) == -(-21 // chunk_size)
     assert torch.equal(verify.take_fingerprint(tensor), kept)
     for index in range(21):
         changed = tensor.clone()
@@ -696,27 +708,27 @@ def test_a_fingerprint_sees_every_change(
 
 def test_large_inputs_are_watched_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "COPIED", 0)
-    check(sound)
-    for function in (in_place, one_element, and_back):
+    check_doubling(double_input)
+    for function in (write_in_place, write_one_element, write_and_restore):
         with pytest.raises(WrongResult, match="changed its input 0"):
-            check(function)
-    for make in (stale, first_call_only, spoils_later, shared_buffer):
+            check_doubling(function)
+    for make in (make_stale, answer_once, spoil_later, share_buffer):
         with pytest.raises(WrongResult):
-            check(make())
+            check_doubling(make())
 
 
 def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
     turns: list[int] = []
 
-    def drawn(turn: int) -> tuple[Tensor, ...]:
+    def draw_counted(turn: int) -> tuple[Tensor, ...]:
         turns.append(turn)
-        return draw(turn)
+        return draw_input(turn)
 
-    given = verify.CaseData({}, drawn, twice)
+    given = verify.CaseData({}, draw_counted, double_truth)
     first, second = given.turn_inputs(0), given.turn_inputs(0)
     truth = given.turn_truth(0, first)
     first[0].zero_()
-    assert torch.equal(second[0], draw(0)[0])
+    assert torch.equal(second[0], draw_input(0)[0])
     assert given.turn_truth(0, second) is truth
     assert turns == [0]
 

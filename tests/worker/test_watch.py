@@ -60,10 +60,10 @@ def test_every_case_meets_every_schedule_on_its_first_target_and_what_is_counted
     places: list[str] = []
     monkeypatch.setattr(JobContext, "report_place", lambda self, place: places.append(place))
 
-    def hear(one: papergpu.Launched) -> None:
+    def note_schedule(one: papergpu.Launched) -> None:
         told.setdefault(places[-1].partition(" on sm_")[0], set()).add(one.settings.schedule)
 
-    with papergpu.on_launch(hear):
+    with papergpu.on_launch(note_schedule):
         found = verified(tmp_path, monkeypatch, SOUND, alone + CASES, target=target)
     assert found["failures"] == []
     whole = bool(needs) or target == TARGETS[0]
@@ -134,7 +134,7 @@ def test_a_sound_kernel_passes_under_every_schedule(
 
 
 @pytest.fixture
-def by_turns(monkeypatch: pytest.MonkeyPatch):
+def fixed_order(monkeypatch: pytest.MonkeyPatch):
     """Has every call run as the first does."""
     in_order = settings_for_call(0, 0, 0)
     with monkeypatch.context() as patch:
@@ -144,7 +144,7 @@ def by_turns(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("code", [IN_ORDER, RACES], ids=["wrong", "racy"])
 def test_some_faults_are_not_seen_by_turns(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_turns: None
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed_order: None
 ) -> None:
     assert verified(tmp_path, monkeypatch, code)["failures"] == []
 
