@@ -26,7 +26,7 @@ RESULT = {"name": "ours", "role": "variant", "verdict": "passed", "error": 0.0, 
 CASE = {"m": 7}
 
 
-def gathered(trial: Trial) -> assemble.SnippetRun:
+def make_run(trial: Trial) -> assemble.SnippetRun:
     home = trial.root / "snippets" / "trial"
     home.mkdir(parents=True)
     for name, text in (("trial.py", MODULE), ("cases.py", CASES), ("trial.cu", SOUND)):
@@ -36,13 +36,13 @@ def gathered(trial: Trial) -> assemble.SnippetRun:
     return assemble.SnippetRun(one, ledger.describe_host(), None)
 
 
-def answer() -> dict[str, Any]:
+def make_answer() -> dict[str, Any]:
     cases = [{"case": CASE, "timed": False, "results": [RESULT]}]
     return {"cases": cases, "skips": [], "failures": [], "due": []}
 
 
 def test_one_child_lists_what_is_due(trial: Trial) -> None:
-    jobs = [job for job in gathered(trial).untimed_jobs() if job.do is Task.VERIFY]
+    jobs = [job for job in make_run(trial).untimed_jobs() if job.do is Task.VERIFY]
     assert {job.details["target"]: job.details["due"] for job in jobs} == {
         "sm_90": True,
         "sm_80": False,
@@ -65,7 +65,7 @@ def test_one_child_lists_what_is_due(trial: Trial) -> None:
 def test_a_snippet_is_executed_for_what_it_is_for(
     trial: Trial, sm: object, targets: tuple[str, ...]
 ) -> None:
-    one = gathered(trial)
+    one = make_run(trial)
     assert one.targets == TARGETS
     changed = dataclasses.replace(one.snippet, needs={"sm": sm})
     assert dataclasses.replace(one, snippet=changed).targets == targets
@@ -74,15 +74,15 @@ def test_a_snippet_is_executed_for_what_it_is_for(
 SPACE = '\nSPACE = {"parameters": {"tile": (16, 32)}}\n'
 
 
-def spanned(trial: Trial) -> assemble.SnippetRun:
-    work = gathered(trial)
+def make_spaced_run(trial: Trial) -> assemble.SnippetRun:
+    work = make_run(trial)
     cases = work.snippet.cases_path
     cases.write_text(cases.read_text() + SPACE)
     one = snippet.read_snippet(Project(trial.root), work.snippet.folder)
     return assemble.SnippetRun(one, ledger.describe_host(), None)
 
 
-def space_of(target: str | None) -> dict[str, Any]:
+def make_space(target: str | None) -> dict[str, Any]:
     return {
         "parameters": [{"name": "tile", "values": [16, 32]}],
         "case": CASE,
@@ -92,12 +92,14 @@ def space_of(target: str | None) -> dict[str, Any]:
     }
 
 
-def run(work: assemble.SnippetRun) -> list[Task]:
+def finish_jobs(work: assemble.SnippetRun) -> list[Task]:
     """Have imagined children do all jobs of a run; what they were, in order."""
     jobs = work.untimed_jobs()
     for job in jobs:
         target = job.details["target"]
-        found = {"space": space_of(target), "failures": []} if job.do is Task.SPACE else answer()
+        found = (
+            {"space": make_space(target), "failures": []} if job.do is Task.SPACE else make_answer()
+        )
         work.add_outcome(Outcome(job, found, None, "", DEMO.format(token="t").encode(), "t", 1.0))
     return [job.do for job in jobs]
 
@@ -105,25 +107,25 @@ def run(work: assemble.SnippetRun) -> list[Task]:
 def test_a_space_is_surveyed_for_each_target_and_kept_while_the_code_is_the_same(
     trial: Trial,
 ) -> None:
-    work = spanned(trial)
-    assert run(work).count(Task.SPACE) == 3
+    work = make_spaced_run(trial)
+    assert finish_jobs(work).count(Task.SPACE) == 3
     record = work.build_record()
     assert sorted(record["space"]["rows"]) == ["sm_100", "sm_80", "sm_90"]
     assert schema.shape_problem(record) is None and schema.validation_error(record) is None
 
     later = assemble.SnippetRun(work.snippet, ledger.describe_host(), record)
-    assert Task.SPACE not in run(later)
+    assert Task.SPACE not in finish_jobs(later)
     assert later.build_record()["space"] == record["space"]
 
     old = {**record, "digest": "sha256:" + "0" * 64}
     stale = assemble.SnippetRun(work.snippet, ledger.describe_host(), old)
-    assert run(stale).count(Task.SPACE) == 3
+    assert finish_jobs(stale).count(Task.SPACE) == 3
     forced = assemble.SnippetRun(work.snippet, ledger.describe_host(), record)
     assert [job.do for job in forced.untimed_jobs(force=True)].count(Task.SPACE) == 3
 
 
 def test_a_survey_that_fails_is_a_finding(trial: Trial) -> None:
-    work = spanned(trial)
+    work = make_spaced_run(trial)
     for job in work.untimed_jobs():
         if job.do is Task.SPACE:
             work.add_outcome(
@@ -136,7 +138,7 @@ def test_a_survey_that_fails_is_a_finding(trial: Trial) -> None:
 def test_a_module_that_is_not_there_is_said(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
 ) -> None:
-    work = gathered(trial)
+    work = make_run(trial)
     assert work.cannot_run() is None
     monkeypatch.setattr(assemble, "find_spec", lambda name: None if name == module else name)
     lacking = dataclasses.replace(work.snippet, needs={"modules": ["torch", module]})
@@ -152,7 +154,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers()
 WORDS = st.text(st.characters(categories=["Ll", "Lu", "Po", "Zs"]), max_size=12)
 
 
-def output(*parts: bytes) -> bytes:
+def write_output(*parts: bytes) -> bytes:
     """What a child prints: something of the import, two demos, something at the end."""
     names = (b"demo 1", b"demo 2", b"end")
     marks = [b"\n" + TOKEN.encode() + b" " + name + b"\n" for name in names]
@@ -162,11 +164,11 @@ def output(*parts: bytes) -> bytes:
 
 @given(st.tuples(*[st.binary(max_size=50)] * 4))
 def test_the_two_demos_are_cut_out_of_what_a_child_prints(parts: tuple[bytes, ...]) -> None:
-    assert split_output(output(*parts), TOKEN) == parts[1:3]
+    assert split_output(write_output(*parts), TOKEN) == parts[1:3]
 
 
 def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
-    assert split_output(output(b"", b"", b"", b""), TOKEN) == (b"", b"")
+    assert split_output(write_output(b"", b"", b"", b""), TOKEN) == (b"", b"")
 
 
 @pytest.mark.parametrize(
@@ -174,9 +176,9 @@ def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
     [
         b"",
         b"hello\n",
-        output(b"", b"a\n", b"a\n", b"").replace(b" end\n", b""),
-        output(b"", b"a\n", b"a\n", b"").replace(TOKEN.encode(), b"fedcba9876543210"),
-        output(b"", output(b"", b"forged", b"forged", b""), b"a\n", b""),
+        write_output(b"", b"a\n", b"a\n", b"").replace(b" end\n", b""),
+        write_output(b"", b"a\n", b"a\n", b"").replace(TOKEN.encode(), b"fedcba9876543210"),
+        write_output(b"", write_output(b"", b"forged", b"forged", b""), b"a\n", b""),
     ],
 )
 def test_marks_that_are_missing_or_too_many_are_unfit(cut: bytes) -> None:

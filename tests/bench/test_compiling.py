@@ -116,7 +116,7 @@ def reference(x):
 """
 
 
-def planted(trial: Trial, *names: str, needs: str = "{}", name: str = "planted") -> Path:
+def plant_snippet(trial: Trial, *names: str, needs: str = "{}", name: str = "planted") -> Path:
     """A snippet of these variants."""
     folder = trial.root / "snippets" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def planted(trial: Trial, *names: str, needs: str = "{}", name: str = "planted")
 
 
 def test_shared_memory_that_a_gpu_lacks_is_told_in_one_line_each(trial: Trial) -> None:
-    planted(trial, "roomy", "slim")
+    plant_snippet(trial, "roomy", "slim")
     done = trial.shelf("reach", "planted", "--arch", "sm_86", "--arch", "sm_90", "--arch", "sm_120")
     assert done.returncode == 1
     lines = done.stderr.splitlines()
@@ -148,7 +148,7 @@ def test_shared_memory_that_a_gpu_lacks_is_told_in_one_line_each(trial: Trial) -
 
 def test_what_needs_leaves_out_is_skipped_with_its_reason(trial: Trial) -> None:
     needs = '{"variants": {"roomy": {"sm": [80, 90], "why": "120 KiB of shared memory"}}}'
-    planted(trial, "roomy", "slim", needs=needs)
+    plant_snippet(trial, "roomy", "slim", needs=needs)
     done = trial.shelf("reach", "planted", "--arch", "sm_86", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     [found] = json.loads(done.stdout)
@@ -157,14 +157,14 @@ def test_what_needs_leaves_out_is_skipped_with_its_reason(trial: Trial) -> None:
         "roomy": "needs SM 80 or 90 (120 KiB of shared memory); this GPU is SM 86"
     }
     needs = '{"sm": 90, "why": "wgmma"}'
-    planted(trial, "roomy", needs=needs)
+    plant_snippet(trial, "roomy", needs=needs)
     done = trial.shelf("reach", "planted", "--arch", "sm_86")
     assert done.returncode == 0
     assert "everything needs SM 90 (wgmma); this GPU is SM 86" in done.stdout
 
 
 def test_registers_and_instructions_that_are_not_there_are_told(trial: Trial) -> None:
-    planted(trial, "crowded", "asynchronous", "slim")
+    plant_snippet(trial, "crowded", "asynchronous", "slim")
     done = trial.shelf("reach", "planted", "--arch", "sm_75")
     assert done.returncode == 1
     first, second = sorted(done.stderr.splitlines())
@@ -174,7 +174,7 @@ def test_registers_and_instructions_that_are_not_there_are_told(trial: Trial) ->
 
 
 def test_a_compiler_that_dies_costs_one_variant(trial: Trial) -> None:
-    planted(trial, "dies", "slim")
+    plant_snippet(trial, "dies", "slim")
     one = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "planted")
     [found] = compiling.compile_for_archs([one], ["sm_80"])
     [finding] = found.findings
@@ -184,7 +184,7 @@ def test_a_compiler_that_dies_costs_one_variant(trial: Trial) -> None:
 
 
 def test_a_snippet_that_cannot_be_imported_is_told(trial: Trial) -> None:
-    folder = planted(trial, "slim")
+    folder = plant_snippet(trial, "slim")
     cases = folder / "cases.py"
     cases.write_text(cases.read_text().replace("import torch", "import torch\n1 / 0"))
     done = trial.shelf("reach", "planted", "--arch", "sm_80")
@@ -193,7 +193,7 @@ def test_a_snippet_that_cannot_be_imported_is_told(trial: Trial) -> None:
 
 
 def test_wrong_words_are_wrong_usage(trial: Trial) -> None:
-    planted(trial, "slim")
+    plant_snippet(trial, "slim")
     done = trial.shelf("reach", "planted", "--arch", "sm_70")
     assert done.returncode == 2
     assert "sm_70 is none of sm_75, sm_80" in " ".join(done.stderr.replace("│", " ").split())

@@ -125,28 +125,28 @@ class Simulated(Pool):
         for job in jobs:
             self.asked.append(job)
             if job.do is Task.DESCRIBE:
-                yield self.answer(job, {"machine": GPU})
+                yield self.give_answer(job, {"machine": GPU})
             elif job.on_gpu and self.answers_for_gpu:
-                yield self.answer(job, {"cases": times(job)["cases"]}, demo())
+                yield self.give_answer(job, {"cases": answer_timing(job)["cases"]}, print_demo())
             elif job.do is Task.TIME:
                 began(job)
                 time.sleep(self.seconds)
                 if time.monotonic() < deadline:
-                    yield self.answer(job, times(job))
+                    yield self.give_answer(job, answer_timing(job))
             else:
                 real.append(job)
         yield from super().run(real, deadline, began)
 
-    def answer(self, job: Job, answer: dict, output: bytes = b"") -> Outcome:
+    def give_answer(self, job: Job, answer: dict, output: bytes = b"") -> Outcome:
         return Outcome(job, answer, None, "", output, "mark", 0.1)
 
 
-def demo() -> bytes:
+def print_demo() -> bytes:
     """What a child that ran a demo twice has printed."""
     return b"\nmark demo 1\nhi\n\nmark demo 2\nhi\n\nmark end\n"
 
 
-def times(job: Job) -> dict:
+def answer_timing(job: Job) -> dict:
     """What the timing job answers of the sound snippet."""
     row = {"case": {"m": 512, "n": 512, "k": 512}, "timed": True, "bytes": 3 * 2**20}
     row |= {"flops": 2**28, "unit": "fp32"}
@@ -155,7 +155,7 @@ def times(job: Job) -> dict:
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
+def simulated_pool(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
     """A machine whose driver is there, and its pool."""
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
     monkeypatch.setattr(runs, "Pool", Simulated)
@@ -163,7 +163,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
     return Simulated
 
 
-def run(trial: Trial, events: list[object] | None = None, **options: object) -> list[Verdict]:
+def run_trial(trial: Trial, events: list[object] | None = None, **options: object) -> list[Verdict]:
     project = Project(trial.root)
     heard = events if events is not None else []
     return Run(project, Options(**options), heard.append).run_stale(
@@ -171,19 +171,19 @@ def run(trial: Trial, events: list[object] | None = None, **options: object) -> 
     )
 
 
-def states(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
+def index_states(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
     return {(one.snippet, one.machine): one.state for one in verdicts}
 
 
 def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
-    trial: Trial, simulated: type[Simulated]
+    trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     trial.snippet("sound", sound_snippet())
     trial.snippet("counts", MODEL)
     trial.page("all.md", '# All\n\n--8<-- "sound/whole.md"\n\n--8<-- "counts/whole.md"\n')
     events: list[object] = []
-    verdicts = run(trial, events, origin={"who": "Ada Lovelace"})
-    assert states(verdicts) == {
+    verdicts = run_trial(trial, events, origin={"who": "Ada Lovelace"})
+    assert index_states(verdicts) == {
         ("sound", SLUG): "passed",
         ("sound", "cpu"): "passed",
         ("counts", "cpu"): "passed",  # a GPU changes nothing of it
@@ -200,29 +200,29 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     # So that the mend which `shelf check` names works here: it finds no record missing or stale.
     found = [str(one) for one in inspection.inspect_project(Project(trial.root))[0]]
     assert not [line for line in found if "record" in line or "stale" in line]
-    assert states(run(trial)) == dict.fromkeys(states(verdicts), "current")
+    assert index_states(run_trial(trial)) == dict.fromkeys(index_states(verdicts), "current")
 
 
-def test_the_children_of_the_cpu_see_no_gpu(trial: Trial, simulated: type[Simulated]) -> None:
+def test_the_children_of_the_cpu_see_no_gpu(trial: Trial, simulated_pool: type[Simulated]) -> None:
     trial.snippet("sound", sound_snippet())
-    run(trial)
-    verify = [job for job in simulated.asked if job.do is Task.VERIFY]
+    run_trial(trial)
+    verify = [job for job in simulated_pool.asked if job.do is Task.VERIFY]
     gpu, cpu = (job.details["environment"] for job in verify)
     assert gpu == {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
     assert cpu == {**gpu, "CUDA_VISIBLE_DEVICES": ""}
     assert [job.on_gpu for job in verify] == [True, False]
-    [timed] = [job for job in simulated.asked if job.do is Task.TIME]
+    [timed] = [job for job in simulated_pool.asked if job.do is Task.TIME]
     assert timed.alone
 
 
 def test_the_gpu_comes_first_and_a_budget_may_end_there(
-    trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+    trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
         trial.snippet(name, sound_snippet())
     out = trial.root / "records.json"
-    run(trial, out=out)
-    order = [job.do for job in simulated.asked]
+    run_trial(trial, out=out)
+    order = [job.do for job in simulated_pool.asked]
     assert order == [Task.DESCRIBE, *[Task.VERIFY] * 2, *[Task.TIME] * 2, *[Task.VERIFY] * 2]
     made = [
         (item["snippet"], item["machine"]["slug"])
@@ -233,18 +233,18 @@ def test_the_gpu_comes_first_and_a_budget_may_end_there(
     assert not list(trial.root.glob("snippets/*/results/*"))
     out.unlink()
     monkeypatch.setattr(Simulated, "seconds", 1.5)
-    assert states(run(trial, out=out, budget=1.0, force=True)) == {
+    assert index_states(run_trial(trial, out=out, budget=1.0, force=True)) == {
         ("one", SLUG): "left", ("two", SLUG): "left", ("one", "cpu"): "left", ("two", "cpu"): "left"
     }  # fmt: skip
 
 
 def test_what_fails_on_the_gpu_is_still_checked_on_the_cpu(
-    trial: Trial, simulated: type[Simulated]
+    trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     text = sound_snippet().replace("return torch.matmul(a, b, out=out)", BROKEN_ON_GPU)
     trial.snippet("sound", text)
-    verdicts = run(trial)
-    assert states(verdicts) == {("sound", SLUG): "failed", ("sound", "cpu"): "passed"}
+    verdicts = run_trial(trial)
+    assert index_states(verdicts) == {("sound", SLUG): "failed", ("sound", "cpu"): "passed"}
     names = [path.name for path in (trial.root / "snippets/sound/results").iterdir()]
     assert names == ["cpu.json"]
 
@@ -257,12 +257,12 @@ BROKEN_ON_GPU = """import os
 
 
 def test_what_only_compiles_on_a_cpu_is_compiled_once(
-    trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+    trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = trial.snippet("scale", TRITON)
     monkeypatch.setattr(Simulated, "answers_for_gpu", True)
-    assert states(run(trial)) == {("scale", SLUG): "passed", ("scale", "cpu"): "passed"}
-    [compiling] = [job for job in simulated.asked if job.do is Task.COMPILE]
+    assert index_states(run_trial(trial)) == {("scale", SLUG): "passed", ("scale", "cpu"): "passed"}
+    [compiling] = [job for job in simulated_pool.asked if job.do is Task.COMPILE]
     assert not compiling.on_gpu  # it takes no share of the GPU: it is compiled ahead of time
     assert compiling.details["environment"]["CUDA_VISIBLE_DEVICES"] == ""
     project = Project(trial.root)
@@ -273,15 +273,19 @@ def test_what_only_compiles_on_a_cpu_is_compiled_once(
     assert gpu["compiled"] == cpu["compiled"] != []
 
 
-def test_comparing_makes_no_record_of_the_cpu(trial: Trial, simulated: type[Simulated]) -> None:
+def test_comparing_makes_no_record_of_the_cpu(
+    trial: Trial, simulated_pool: type[Simulated]
+) -> None:
     trial.snippet("sound", sound_snippet())
-    assert states(run(trial, both=False)) == {("sound", SLUG): "passed"}
+    assert index_states(run_trial(trial, both=False)) == {("sound", SLUG): "passed"}
 
 
-def test_a_variant_wrong_everywhere_fails_on_both(trial: Trial, simulated: type[Simulated]) -> None:
+def test_a_variant_wrong_everywhere_fails_on_both(
+    trial: Trial, simulated_pool: type[Simulated]
+) -> None:
     overlay = f'{CUT}VARIANTS = {{"product": lambda a, b: base.kernel(a, b) * 1.01}}\n'
     trial.snippet("wrong", wrong_snippet(overlay))
-    assert set(states(run(trial)).values()) == {"failed"}
+    assert set(index_states(run_trial(trial)).values()) == {"failed"}
 
 
 @pytest.mark.parametrize(

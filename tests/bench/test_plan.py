@@ -26,28 +26,28 @@ MANY = sound_snippet().replace("NEEDS = {", 'NEEDS = {"gpus": 4, ', 1)
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
+def simulated_pool(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
     monkeypatch.setattr(runs, "Pool", Simulated)
     monkeypatch.setattr(Simulated, "asked", [])
     return Simulated
 
 
-def planning(trial: Trial, **options: object) -> runs.Plan:
+def make_plan(trial: Trial, **options: object) -> runs.Plan:
     project = Project(trial.root)
     return Run(project, Options(**options)).make_plan(snippet.discover_snippets(project))
 
 
 def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
-    trial: Trial, simulated: type[Simulated]
+    trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     trial.snippet("sound", sound_snippet())
     trial.snippet("counts", MODEL)
     for name in ("many", "more"):
         trial.snippet(name, MANY)
     trial.snippet("peak", PEAK)
-    plan = planning(trial, out=trial.root / "records.json", workers=2)
-    assert [job.do for job in simulated.asked] == [Task.DESCRIBE]
+    plan = make_plan(trial, out=trial.root / "records.json", workers=2)
+    assert [job.do for job in simulated_pool.asked] == [Task.DESCRIBE]
     assert not (trial.root / "records.json").exists()
     first, second, third, fourth, *rest = console.plan_lines(plan)
     device = f"{imaginary()['device']}, SM 90, "
@@ -67,7 +67,7 @@ def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
 
 
 def test_timings_that_nobody_made_are_judged_by_the_method(
-    trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+    trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial.snippet("sound", sound_snippet())
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: False)
@@ -75,7 +75,7 @@ def test_timings_that_nobody_made_are_judged_by_the_method(
     path = trial.root / "snippets/sound/results/cpu.json"
     due = store.load_record(Project(trial.root), path)["due"]
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
-    [part] = planning(trial).turns[0].parts
+    [part] = make_plan(trial).turns[0].parts
     found = {one.job.do: one.seconds for one in part.jobs}
     tasks = (Task.VERIFY, Task.TIME)
     assert found == {
@@ -85,23 +85,23 @@ def test_timings_that_nobody_made_are_judged_by_the_method(
 
 
 def test_the_budget_is_held_against_when_each_is_done(
-    trial: Trial, simulated: type[Simulated]
+    trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     for name in ("one", "two", "three"):
         trial.snippet(name, MODEL)
     book = ledger.load_ledger(Project(trial.root))
     for name, seconds in (("one", 10.0), ("three", 20.0), ("two", 40.0)):
         book.save_verdict(name, "cpu", "d", None, {"verify": seconds})
-    plan = planning(trial, budget=35.0, workers=1)
+    plan = make_plan(trial, budget=35.0, workers=1)
     assert plan.end_times == {("one", "cpu"): 10.0, ("three", "cpu"): 30.0, ("two", "cpu"): 70.0}
     assert plan.left == [("two", "cpu")]
     assert console.plan_lines(plan)[-1] == "a budget of 35 s is likely to leave out 1 of 3: two"
-    assert planning(trial, budget=35.0, workers=3).left == [("two", "cpu")]
-    assert not planning(trial, budget=40.0, workers=3).left
+    assert make_plan(trial, budget=35.0, workers=3).left == [("two", "cpu")]
+    assert not make_plan(trial, budget=40.0, workers=3).left
 
 
 def test_what_takes_longest_begins_where_no_budget_runs_out(
-    trial: Trial, simulated: type[Simulated], monkeypatch: pytest.MonkeyPatch
+    trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: False)
     for name in ("one", "two", "three"):
@@ -109,50 +109,50 @@ def test_what_takes_longest_begins_where_no_budget_runs_out(
     book = ledger.load_ledger(Project(trial.root))
     for name, seconds in (("one", 10.0), ("two", 40.0), ("three", 20.0)):
         book.save_verdict(name, "cpu", "d", None, {"verify": seconds})
-    plan = planning(trial, workers=2)
+    plan = make_plan(trial, workers=2)
     assert [part.id for part in plan.turns[0].split_batches()[0]] == ["two", "three", "one"]
     assert plan.seconds == 40.0
-    budgeted = planning(trial, workers=2, budget=90.0)
+    budgeted = make_plan(trial, workers=2, budget=90.0)
     assert [part.id for part in budgeted.turns[0].split_batches()[0]] == ["one", "three", "two"]
     asked: list[Job] = []
 
-    def noted(self: Simulated, jobs: list[Job], *more: object) -> Iterator[Outcome]:
+    def note_jobs(self: Simulated, jobs: list[Job], *more: object) -> Iterator[Outcome]:
         asked.extend(jobs)
         yield from ()
 
-    monkeypatch.setattr(Simulated, "run", noted)
+    monkeypatch.setattr(Simulated, "run", note_jobs)
     project = Project(trial.root)
     Run(project, Options(workers=2)).run_stale(snippet.discover_snippets(project))
     assert [job.key for job in asked] == ["two", "three", "one"]
 
 
 def test_batches_keep_a_gpu_s_timings_near_their_checks(
-    trial: Trial, simulated: type[Simulated]
+    trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     for number in range(9):
         trial.snippet(f"s{number}", sound_snippet())
-    gpu, cpu = planning(trial, workers=1).turns
+    gpu, cpu = make_plan(trial, workers=1).turns
     assert [len(batch) for batch in gpu.split_batches()] == [4, 4, 1]
     assert [len(batch) for batch in cpu.split_batches()] == [9]
 
 
 def test_the_reason_is_told(trial: Trial) -> None:
-    def why(*words: str) -> dict[str, str]:
+    def list_reasons(*words: str) -> dict[str, str]:
         found = json.loads(trial.shelf("run", "--plan", "--json", *words).stdout)["snippets"]
         return {row["snippet"]: row.get("why", row["state"]) for row in found}
 
     trial.snippet("counts", MODEL)
     trial.snippet("other", MODEL)
-    assert why() == {"counts": NEVER, "other": NEVER}
+    assert list_reasons() == {"counts": NEVER, "other": NEVER}
     assert trial.shelf("run", "counts").returncode == 0
-    assert why() == {"counts": "current", "other": NEVER}
-    assert why("--force") == {"counts": FORCED, "other": NEVER}
-    assert why("--all") == {"counts": REPEATED, "other": NEVER}
+    assert list_reasons() == {"counts": "current", "other": NEVER}
+    assert list_reasons("--force") == {"counts": FORCED, "other": NEVER}
+    assert list_reasons("--all") == {"counts": REPEATED, "other": NEVER}
     (trial.root / ".shelf" / "ledger.json").unlink()
-    assert why("counts") == {"counts": TRUSTED}
-    assert why("counts", "--out", "x.json") == {"counts": "current"}
+    assert list_reasons("counts") == {"counts": TRUSTED}
+    assert list_reasons("counts", "--out", "x.json") == {"counts": "current"}
     trial.snippet("counts", MODEL.replace('"one"', '"two"'))
-    assert why("counts") == {"counts": CHANGED}
+    assert list_reasons("counts") == {"counts": CHANGED}
     assert not (trial.root / "x.json").exists()
 
 

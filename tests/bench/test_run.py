@@ -51,7 +51,7 @@ class Outcome:
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def wrong_outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     trial = new_trial(tmp_path_factory.mktemp("wrong") / "trial")
     trial.snippet("sound", sound_snippet())
     head, guard, tail = sound_snippet().partition('if __name__ == "__main__":')
@@ -67,33 +67,33 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return Outcome(trial, run, verdicts, trial.shelf("site"))
 
 
-def test_a_run_with_anything_wrong_exits_with_1(outcome: Outcome) -> None:
-    assert outcome.run.returncode == 1
-    assert outcome.verdicts.keys() == {"sound", "hostile", "latin", *OVERLAYS}
+def test_a_run_with_anything_wrong_exits_with_1(wrong_outcome: Outcome) -> None:
+    assert wrong_outcome.run.returncode == 1
+    assert wrong_outcome.verdicts.keys() == {"sound", "hostile", "latin", *OVERLAYS}
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_what_is_wrong_is_said_in_one_line(outcome: Outcome, name: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(wrong_outcome: Outcome, name: str) -> None:
     says = re.search(r"^# says: (.*)$", OVERLAYS[name], re.M)
     assert says is not None
-    verdict = outcome.verdicts[name]
+    verdict = wrong_outcome.verdicts[name]
     assert verdict["state"] == "failed"
     assert len(verdict["findings"]) == 1
     [line] = verdict["findings"]
     assert re.search(says[1], line), line
     assert line.startswith((f"snippets/{name}/{name}.py:", f"snippets/{name}/cases.py:"))
     assert "; " in line.partition(": ")[2], f"no mend in {line!r}"
-    assert line in outcome.run.stderr.splitlines()
+    assert line in wrong_outcome.run.stderr.splitlines()
 
 
-def test_a_file_that_is_not_utf8_is_named(outcome: Outcome) -> None:
-    [line] = outcome.verdicts["latin"]["findings"]
+def test_a_file_that_is_not_utf8_is_named(wrong_outcome: Outcome) -> None:
+    [line] = wrong_outcome.verdicts["latin"]["findings"]
     assert re.fullmatch(r"snippets/latin/latin\.py: is not UTF-8 at byte \d+; save .*", line)
 
 
 @pytest.mark.parametrize("name", ["latin", *OVERLAYS])
-def test_what_is_wrong_publishes_nothing(outcome: Outcome, name: str) -> None:
-    root = outcome.trial.root
+def test_what_is_wrong_publishes_nothing(wrong_outcome: Outcome, name: str) -> None:
+    root = wrong_outcome.trial.root
     assert not (root / "snippets" / name / "results").exists()
     assert not (root / "docs" / "records" / name).exists()
     whole = (root / "build" / "fragments" / name / "whole.md").read_text(encoding="utf-8")
@@ -103,21 +103,23 @@ def test_what_is_wrong_publishes_nothing(outcome: Outcome, name: str) -> None:
         assert "ws-absent" in text and "<table" not in text and "<pre" not in text
 
 
-def test_the_sound_ones_pass_and_the_site_is_built(outcome: Outcome) -> None:
-    assert outcome.verdicts["sound"]["state"] == "passed"
-    assert outcome.verdicts["hostile"]["state"] == "passed"
+def test_the_sound_ones_pass_and_the_site_is_built(wrong_outcome: Outcome) -> None:
+    assert wrong_outcome.verdicts["sound"]["state"] == "passed"
+    assert wrong_outcome.verdicts["hostile"]["state"] == "passed"
     # What is wrong in source fails the build's status as well, and costs no page.
-    assert outcome.site.returncode == 1
+    assert wrong_outcome.site.returncode == 1
     for name in ["sound", "hostile", *OVERLAYS]:
-        page = outcome.trial.root / "site" / name / "index.html"
+        page = wrong_outcome.trial.root / "site" / name / "index.html"
         assert f"Page of {name}" in page.read_text(encoding="utf-8")
-    sound = (outcome.trial.root / "site" / "sound" / "index.html").read_text(encoding="utf-8")
+    sound = (wrong_outcome.trial.root / "site" / "sound" / "index.html").read_text(encoding="utf-8")
     assert "[[1.0, 1.0], [1.0, 1.0]]" in unescape(sound)
     assert "records/sound/cpu.json" in sound
 
 
-def test_hostile_output_is_shown_and_does_nothing(outcome: Outcome) -> None:
-    html = (outcome.trial.root / "site" / "hostile" / "index.html").read_text(encoding="utf-8")
+def test_hostile_output_is_shown_and_does_nothing(wrong_outcome: Outcome) -> None:
+    html = (wrong_outcome.trial.root / "site" / "hostile" / "index.html").read_text(
+        encoding="utf-8"
+    )
     assert "document.title" in html
     assert "<script>document.title" not in html
     assert "<img src=x" not in html
@@ -156,7 +158,7 @@ def test_a_quick_run_tells_right_from_wrong_and_records_nothing(trial: Trial) ->
     assert wrong.returncode == 2 and "records nothing" in wrong.stderr
 
 
-def committed(trial: Trial, text: str, **changes: object) -> Path:
+def commit_record(trial: Trial, text: str, **changes: object) -> Path:
     """The record that `text` leaves, made other by `changes`, in a checkout that ran nothing."""
     trial.snippet("sound", text)
     trial.shelf("run")
@@ -166,13 +168,15 @@ def committed(trial: Trial, text: str, **changes: object) -> Path:
     return record
 
 
-def ran(trial: Trial, *words: str) -> str:
+def read_state(trial: Trial, *words: str) -> str:
     """The state of the one snippet after a run."""
     return str(json.loads(trial.shelf("run", "--json", *words).stdout)[0]["state"])
 
 
 def test_a_fresh_checkout_trusts_the_record_and_runs_the_demo_once(trial: Trial) -> None:
-    record = committed(trial, sound_snippet(), date="2026-11-20T01:02:03Z", commit="2b9b864012e4")
+    record = commit_record(
+        trial, sound_snippet(), date="2026-11-20T01:02:03Z", commit="2b9b864012e4"
+    )
     before = record.read_bytes()
     plan = json.loads(trial.shelf("run", "--plan", "--json").stdout)
     assert [(one["to_run"], one["demos"]) for one in plan["machines"]] == [(1, 1)]
@@ -199,7 +203,7 @@ def test_a_demo_of_a_trusted_record_needs_no_cases(trial: Trial) -> None:
 
 
 def test_a_demo_that_lacks_a_library_is_skipped_and_named(trial: Trial) -> None:
-    record = committed(
+    record = commit_record(
         trial, sound_snippet().replace("NEEDS = {", 'NEEDS = {"modules": ["json"], ')
     )
     cases = trial.root / "snippets" / "sound" / "cases.py"
@@ -214,9 +218,13 @@ def test_a_demo_that_lacks_a_library_is_skipped_and_named(trial: Trial) -> None:
 
 
 def test_all_is_verified_on_demand_and_keeps_the_record(trial: Trial) -> None:
-    record = committed(trial, sound_snippet(), date="2026-11-20T01:02:03Z")
+    record = commit_record(trial, sound_snippet(), date="2026-11-20T01:02:03Z")
     before = record.read_bytes()
-    assert [ran(trial, "--all"), ran(trial), ran(trial, "--all")] == ["passed", "current", "passed"]
+    assert [read_state(trial, "--all"), read_state(trial), read_state(trial, "--all")] == [
+        "passed",
+        "current",
+        "passed",
+    ]
     assert record.read_bytes() == before
     assert (
         trial.shelf("run").stderr.splitlines()[-1].endswith(" 0 records trusted, 1 verified here")
@@ -224,7 +232,7 @@ def test_all_is_verified_on_demand_and_keeps_the_record(trial: Trial) -> None:
 
 
 def test_a_demo_that_departs_from_its_record_fails_until_it_prints_that(trial: Trial) -> None:
-    record = committed(trial, sound_snippet(), demo="[[1.0, 1.0], [1.0, 2.0]]\n")
+    record = commit_record(trial, sound_snippet(), demo="[[1.0, 1.0], [1.0, 2.0]]\n")
     for _ in range(2):  # a failure is never kept for a pass
         run = trial.shelf("run")
         assert run.returncode == 1
@@ -237,7 +245,7 @@ def test_a_demo_that_departs_from_its_record_fails_until_it_prints_that(trial: T
     assert "The last run here failed" in whole and "<table" not in whole
     right = {**json.loads(record.read_text()), "demo": "[[1.0, 1.0], [1.0, 1.0]]\n"}
     record.write_text(json.dumps(right))
-    assert [ran(trial), ran(trial)] == ["trusted", "current"]
+    assert [read_state(trial), read_state(trial)] == ["trusted", "current"]
     trial.shelf("site", "--render-only")
     whole = (trial.root / "build" / "fragments" / "sound" / "whole.md").read_text()
     assert "run again here" in whole and "<table" in whole
@@ -318,17 +326,17 @@ def test_no_process_outlives_a_killed_run(trial: Trial) -> None:
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
-    while len(_marked(str(trial.root))) < 4 and time.monotonic() < deadline:
+    while len(_find_marked(str(trial.root))) < 4 and time.monotonic() < deadline:
         time.sleep(0.2)  # parent, resource tracker, fork server, child
-    assert len(_marked(str(trial.root))) >= 4
+    assert len(_find_marked(str(trial.root))) >= 4
     process.kill()
     process.wait()
-    while _marked(str(trial.root)) and time.monotonic() < deadline:
+    while _find_marked(str(trial.root)) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert not _marked(str(trial.root))
+    assert not _find_marked(str(trial.root))
 
 
-def _marked(mark: str) -> list[int]:
+def _find_marked(mark: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -434,11 +442,11 @@ def test_the_fork_server_loads_ahead_what_kernels_on_a_cpu_need(
 
     asked: list[tuple[str, ...]] = []
 
-    def stop(workers: int, preload: tuple[str, ...] = ()) -> None:
+    def refuse_pool(workers: int, preload: tuple[str, ...] = ()) -> None:
         asked.append(preload)
         raise Stop
 
-    monkeypatch.setattr(run, "Pool", stop)
+    monkeypatch.setattr(run, "Pool", refuse_pool)
     monkeypatch.setattr(run.ledger, "may_have_gpu", lambda: gpu)
     path = trial.sound()
     if cuda:

@@ -62,7 +62,7 @@ class Stage:
             trial.snippet(name, MODEL.format(waits=name == "third", name=name))
         self.begun: list[subprocess.Popen[str]] = []
 
-    def start(self, *words: str, ignored: bool = False) -> subprocess.Popen[str]:
+    def start_run(self, *words: str, ignored: bool = False) -> subprocess.Popen[str]:
         """Begin a run in a process of its own, as a shell would."""
         process = subprocess.Popen(
             [sys.executable, str(ROOT / "scripts" / "build.py"), "run", *words],
@@ -77,11 +77,11 @@ class Stage:
         self.begun.append(process)
         return process
 
-    def times(self) -> int:
+    def count_runs(self) -> int:
         """How many snippets have been run to their end, each time counted."""
         return len(self.count.read_text().split())
 
-    def done(self, *names: str, out: str | None = None) -> bool:
+    def has_records(self, *names: str, out: str | None = None) -> bool:
         """Whether just these have a record."""
         if out is None:
             found = [path.parents[1].name for path in self.trial.root.glob("snippets/*/results/*")]
@@ -91,7 +91,7 @@ class Stage:
             found = [row["snippet"] for row in rows]
         return sorted(found) == sorted(names)
 
-    def processes(self) -> list[int]:
+    def list_processes(self) -> list[int]:
         """All that were begun and live."""
         mark, found = f"STAGE_MARK={self.trial.root}".encode(), []
         for path in Path("/proc").glob("[0-9]*/environ"):
@@ -117,14 +117,14 @@ def stage(trial: Trial) -> Iterator[Stage]:
         print(process.communicate())  # what a test that fails shows
 
 
-def until(true: Callable[[], bool], seconds: float = 120) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.05)
 
 
-def states(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
+def read_states(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {row["snippet"]: row["state"] for row in json.loads(run.stdout)}
 
 
@@ -145,8 +145,8 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     stage: Stage, name: str, words: tuple[str, ...], status: int
 ) -> None:
     out = "records.json" if "--out" in words else None
-    process = stage.start(*words, "--json")
-    until(lambda: stage.done("first", "second", out=out))
+    process = stage.start_run(*words, "--json")
+    wait_until(lambda: stage.has_records("first", "second", out=out))
     process.send_signal(signal.Signals[name])
     printed, said = process.communicate(timeout=120)
     assert process.returncode == status, said
@@ -157,55 +157,56 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     assert {row["snippet"]: row["state"] for row in json.loads(printed)} == {
         "first": "passed", "second": "passed", "third": "left"
     }  # fmt: skip
-    until(lambda: not stage.processes(), 20)
-    assert stage.done("first", "second", out=out)
+    wait_until(lambda: not stage.list_processes(), 20)
+    assert stage.has_records("first", "second", out=out)
     assert not list(stage.trial.root.glob("**/.*records.json"))
-    before = stage.times()
+    before = stage.count_runs()
     stage.file.touch()
     finished = stage.trial.shelf("run", *words, "--json")
-    assert states(finished) == {"first": "current", "second": "current", "third": "passed"}
-    assert stage.times() == before + 1  # what had passed was not run again
-    assert stage.done("first", "second", "third", out=out)
+    assert read_states(finished) == {"first": "current", "second": "current", "third": "passed"}
+    assert stage.count_runs() == before + 1  # what had passed was not run again
+    assert stage.has_records("first", "second", "third", out=out)
     assert not (stage.trial.root / ".shelf" / "repeated.json").exists()
 
 
 @pytest.mark.exhaustive("one more signal")
 def test_what_nohup_has_ignored_stops_nothing(stage: Stage) -> None:
-    process = stage.start("--out", "records.json", ignored=True)
-    until(lambda: stage.done("first", "second", out="records.json"))
+    process = stage.start_run("--out", "records.json", ignored=True)
+    wait_until(lambda: stage.has_records("first", "second", out="records.json"))
     process.send_signal(signal.SIGHUP)
     time.sleep(0.3)
     stage.file.touch()
     _, said = process.communicate(timeout=120)
-    assert (process.returncode, stage.done("first", "second", "third", out="records.json")) == (
-        0, True
-    ), said  # fmt: skip
+    assert (
+        process.returncode,
+        stage.has_records("first", "second", "third", out="records.json"),
+    ) == (0, True), said
 
 
 def test_a_run_killed_outright_leaves_a_whole_file_that_the_next_goes_on_with(stage: Stage) -> None:
-    process = stage.start("--force", "--out", "records.json")
-    until(lambda: stage.done("first", "second", out="records.json"))
+    process = stage.start_run("--force", "--out", "records.json")
+    wait_until(lambda: stage.has_records("first", "second", out="records.json"))
     process.kill()
     process.communicate(timeout=120)
-    until(lambda: not stage.processes(), 20)
+    wait_until(lambda: not stage.list_processes(), 20)
     stage.file.touch()
-    before = stage.times()
+    before = stage.count_runs()
     finished = stage.trial.shelf("run", "--force", "--out", "records.json", "--json")
-    assert states(finished) == {"first": "current", "second": "current", "third": "passed"}
-    assert stage.times() == before + 1
+    assert read_states(finished) == {"first": "current", "second": "current", "third": "passed"}
+    assert stage.count_runs() == before + 1
     assert "records.json holds 3 records; to hand them in," in finished.stderr
     idle = stage.trial.shelf("run", "--force", "--out", "records.json")
     assert "has every record of this code already; name another file" in idle.stderr
-    assert stage.times() == before + 1
+    assert stage.count_runs() == before + 1
     assert stage.trial.shelf("run", "--force", "--out", "other.json").returncode == 0
-    assert stage.times() == before + 4
+    assert stage.count_runs() == before + 4
 
 
 def test_a_forced_run_that_ended_begins_anew(stage: Stage) -> None:
     stage.file.touch()
     for count in (3, 6):
         assert stage.trial.shelf("run", "--force").returncode == 0
-        assert stage.times() == count
+        assert stage.count_runs() == count
 
 
 @pytest.mark.exhaustive("a budget, spent by the clock")
