@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(256) scale(float* y, const float* x) {
 """
 
 
-def read(name: str) -> str:
+def read_snippet_text(name: str) -> str:
     return (SNIPPETS / name).read_text()
 
 
@@ -61,16 +61,16 @@ def test_kernels_of_cpp_are_found_by_name() -> None:
 
 @pytest.mark.parametrize("name", (*PYTHON, *CPP))
 def test_each_line_on_which_something_starts_comes_back(name: str) -> None:
-    anchors, text = Anchors(read(name), Path(name).suffix), read(name)
+    anchors, text = Anchors(read_snippet_text(name), Path(name).suffix), read_snippet_text(name)
     if name in CPP:
         lines = {line for _, line in cpp_tokens(text)}
     else:
         lines = {node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)}
-        lines -= {node.lineno for node in docstrings(text)}
+        lines -= {node.lineno for node in list_docstrings(text)}
     assert {line for line in lines if anchors.find_line(anchors.anchor_at(line)) != line} == set()
 
 
-def docstrings(text: str) -> list[ast.stmt]:
+def list_docstrings(text: str) -> list[ast.stmt]:
     return [
         node
         for node in ast.walk(ast.parse(text))
@@ -81,16 +81,18 @@ def docstrings(text: str) -> list[ast.stmt]:
 @settings(max_examples=12)
 @given(st.sampled_from(PYTHON), st.integers(0, 10**6))
 def test_comments_and_docstrings_move_no_anchor_of_python(name: str, seed: int) -> None:
-    dice, text = random.Random(seed), read(name)
+    dice, text = random.Random(seed), read_snippet_text(name)
     before, lines = Anchors(text, ".py"), text.splitlines()
     wordy = {
-        line for node in docstrings(text) for line in range(node.lineno, (node.end_lineno or 0) + 1)
+        line
+        for node in list_docstrings(text)
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
     }
     starts = [n.lineno for n in ast.walk(ast.parse(text)) if isinstance(n, ast.stmt)]
     told = {n: [lines[n - 1]] for n in range(1, len(lines) + 1)}
     for line in dice.sample(sorted(set(starts) - wordy), 8):
         told[line].insert(0, dice.choice(("", "# why", "    # far from it")))
-    for node in dice.sample(docstrings(text), 1):
+    for node in dice.sample(list_docstrings(text), 1):
         last = node.end_lineno or 0
         told[last] = [*told[last], " " * node.col_offset + '"""More,', "", 'of it."""']
     moved, now = 0, {}
@@ -105,7 +107,7 @@ def test_comments_and_docstrings_move_no_anchor_of_python(name: str, seed: int) 
 
 @pytest.mark.parametrize("name", PYTHON)
 def test_another_layout_moves_no_anchor_of_python(name: str) -> None:
-    text = read(name)
+    text = read_snippet_text(name)
     old, new = ast.parse(text), ast.unparse(ast.parse(text))
     twins: dict[int, set[int]] = {}
     for node, twin in zip(ast.walk(old), ast.walk(ast.parse(new)), strict=True):
@@ -120,7 +122,7 @@ def test_another_layout_moves_no_anchor_of_python(name: str) -> None:
 @settings(max_examples=12)
 @given(st.sampled_from(CPP), st.integers(0, 10**6))
 def test_comments_and_layout_move_no_anchor_of_cpp(name: str, seed: int) -> None:
-    dice, text = random.Random(seed), read(name)
+    dice, text = random.Random(seed), read_snippet_text(name)
     old = list(cpp_tokens(text))
     parts, line, now = [], 1, []
     for token, _ in old:

@@ -81,7 +81,7 @@ def test_a_kernel_for_one_architecture_is_compiled_for_it(needs: dict, arch: str
     assert architectures.nvcc_target(needs) == arch
 
 
-def floor(root: Path, text: str, **others: str) -> dict[str, str] | None:
+def find_minimum(root: Path, text: str, **others: str) -> dict[str, str] | None:
     """That of a module beside `others` of the same snippets/."""
     folder = root / "snippets" / "one"
     folder.mkdir(parents=True)
@@ -104,14 +104,14 @@ def floor(root: Path, text: str, **others: str) -> dict[str, str] | None:
 def test_products_of_tiles_begin_at_80(
     tmp_path: Path, text: str, asked: dict[str, str] | None
 ) -> None:
-    assert floor(tmp_path, text) == asked
+    assert find_minimum(tmp_path, text) == asked
 
 
 def test_what_a_snippet_imports_of_another_counts(tmp_path: Path) -> None:
     text = "from snippets.one import two\n"
     two = "from snippets.one import three\nfrom snippets.one import one\n"
-    assert floor(tmp_path, text, two=two, three="tl.dot(x, y)\n") == architectures.TILES
-    assert floor(tmp_path / "b", text, two=two, three="def broken(:\n") is None
+    assert find_minimum(tmp_path, text, two=two, three="tl.dot(x, y)\n") == architectures.TILES
+    assert find_minimum(tmp_path / "b", text, two=two, three="def broken(:\n") is None
 
 
 def test_it_holds_beside_what_needs_says() -> None:

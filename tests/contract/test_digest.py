@@ -52,7 +52,7 @@ COUNTED = {
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def checkout_root(tmp_path: Path) -> Path:
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,31 +60,33 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def digest(root: Path) -> str:
+def digest_mine(root: Path) -> str:
     return digests.folder_digest(root, root / "snippets" / "mine")
 
 
-def test_the_files_that_count(root: Path) -> None:
-    found = digests.dependency_files(root, root / "snippets" / "mine")
+def test_the_files_that_count(checkout_root: Path) -> None:
+    found = digests.dependency_files(checkout_root, checkout_root / "snippets" / "mine")
     # beside a module of another folder, a file counts where the module asks for its own place
-    assert {path.relative_to(root).as_posix() for path in found} == COUNTED
+    assert {path.relative_to(checkout_root).as_posix() for path in found} == COUNTED
     assert found == sorted(found)
 
 
-def test_a_digest_is_stable_and_looks_like_one(root: Path) -> None:
-    assert digest(root) == digest(root)
-    assert digest(root).startswith("sha256:")
-    assert len(digest(root)) == 71
+def test_a_digest_is_stable_and_looks_like_one(checkout_root: Path) -> None:
+    assert digest_mine(checkout_root) == digest_mine(checkout_root)
+    assert digest_mine(checkout_root).startswith("sha256:")
+    assert len(digest_mine(checkout_root)) == 71
 
 
 CHANGED = {".py": b"\nprint()\n", ".cu": b"int more;\n", ".hpp": b"int more;\n", ".txt": b" "}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_digest_changes_with_what_counts_and_nothing_else(root: Path, name: str) -> None:
-    before = digest(root)
-    (root / name).write_bytes(FILES[name].encode() + CHANGED[Path(name).suffix])
-    assert (digest(root) != before) is (name in COUNTED)
+def test_the_digest_changes_with_what_counts_and_nothing_else(
+    checkout_root: Path, name: str
+) -> None:
+    before = digest_mine(checkout_root)
+    (checkout_root / name).write_bytes(FILES[name].encode() + CHANGED[Path(name).suffix])
+    assert (digest_mine(checkout_root) != before) is (name in COUNTED)
 
 
 @pytest.mark.parametrize(
@@ -99,49 +101,51 @@ def test_the_digest_changes_with_what_counts_and_nothing_else(root: Path, name: 
         ("tiles/near.py", "TILE=32"),
     ],
 )
-def test_comments_docstrings_and_layout_do_not_count(root: Path, name: str, instead: str) -> None:
-    before = digest(root)
+def test_comments_docstrings_and_layout_do_not_count(
+    checkout_root: Path, name: str, instead: str
+) -> None:
+    before = digest_mine(checkout_root)
     assert FILES[f"snippets/{name}"] != instead
-    (root / "snippets" / name).write_text(instead)
-    assert digest(root) == before
+    (checkout_root / "snippets" / name).write_text(instead)
+    assert digest_mine(checkout_root) == before
 
 
 @pytest.mark.parametrize("word", ["print(f.__doc__)", "import inspect\ninspect.getsource(f)"])
-def test_where_a_file_can_tell_its_comments_they_count(root: Path, word: str) -> None:
-    helper = root / "snippets" / "mine" / "helper.py"
+def test_where_a_file_can_tell_its_comments_they_count(checkout_root: Path, word: str) -> None:
+    helper = checkout_root / "snippets" / "mine" / "helper.py"
     helper.write_text(f"{word}\n")
-    seen = {digest(root)}
+    seen = {digest_mine(checkout_root)}
     helper.write_text(f"{word}  # a note\n")
-    seen.add(digest(root))
-    (root / "snippets" / "tiles" / "near.py").write_text("TILE = 32  # a note\n")
-    assert len({*seen, digest(root)}) == 3
+    seen.add(digest_mine(checkout_root))
+    (checkout_root / "snippets" / "tiles" / "near.py").write_text("TILE = 32  # a note\n")
+    assert len({*seen, digest_mine(checkout_root)}) == 3
 
 
-def test_what_a_file_that_can_tell_its_comments_imports_counts_as_well(root: Path) -> None:
+def test_what_a_file_that_can_tell_its_comments_imports_counts_as_well(checkout_root: Path) -> None:
     text = SNIPPET + "\nfrom snippets.other import UNUSED\nprint(__doc__, UNUSED)\n"
-    (root / "snippets" / "mine" / "mine.py").write_text(text)
-    before = digest(root)
-    (root / "snippets" / "other.py").write_text("UNUSED = 2\n")
-    assert digest(root) != before
+    (checkout_root / "snippets" / "mine" / "mine.py").write_text(text)
+    before = digest_mine(checkout_root)
+    (checkout_root / "snippets" / "other.py").write_text("UNUSED = 2\n")
+    assert digest_mine(checkout_root) != before
 
 
-def test_all_of_a_package_that_is_passed_around_counts(root: Path) -> None:
+def test_all_of_a_package_that_is_passed_around_counts(checkout_root: Path) -> None:
     text = SNIPPET + "\nfrom snippets import deep\nprint(getattr(deep, 'more', None))\n"
-    (root / "snippets" / "mine" / "mine.py").write_text(text)
-    more = root / "snippets" / "deep" / "more.py"
+    (checkout_root / "snippets" / "mine" / "mine.py").write_text(text)
+    more = checkout_root / "snippets" / "deep" / "more.py"
     more.write_text("MORE = 1\n")
-    before = digest(root)
+    before = digest_mine(checkout_root)
     more.write_text("MORE = 2\n")
-    assert digest(root) != before
+    assert digest_mine(checkout_root) != before
 
 
 @pytest.mark.parametrize("text", ["int a = __LINE__;", "#define TEXT(x) #x\nauto s = TEXT(a);"])
-def test_where_a_kernel_can_tell_its_layout_that_counts(root: Path, text: str) -> None:
-    kernel = root / "snippets" / "mine" / "mine.cu"
+def test_where_a_kernel_can_tell_its_layout_that_counts(checkout_root: Path, text: str) -> None:
+    kernel = checkout_root / "snippets" / "mine" / "mine.cu"
     kernel.write_text(text)
-    before = digest(root)
+    before = digest_mine(checkout_root)
     kernel.write_text(f"\n{text}")
-    assert digest(root) != before
+    assert digest_mine(checkout_root) != before
 
 
 SHARED = """\
@@ -213,27 +217,27 @@ EDITS = {
 
 
 @pytest.fixture
-def shared(root: Path) -> Path:
+def shared_checkout(checkout_root: Path) -> Path:
     """A checkout with a module that a snippet shares, whose own file alone reaches others."""
-    (root / "snippets" / "mine" / "cases.py").write_text("")
-    (root / "snippets" / "deep" / "shared.py").write_text(SHARED)
-    (root / "snippets" / "fibers.py").write_text("twist = 1\n")
-    return root
+    (checkout_root / "snippets" / "mine" / "cases.py").write_text("")
+    (checkout_root / "snippets" / "deep" / "shared.py").write_text(SHARED)
+    (checkout_root / "snippets" / "fibers.py").write_text("twist = 1\n")
+    return checkout_root
 
 
-def stale(root: Path, use: str) -> set[str]:
+def find_stale_edits(root: Path, use: str) -> set[str]:
     """Which edits make a snippet stale that says `use`."""
     (root / "snippets" / "mine" / "mine.py").write_text(use)
-    before, found = digest(root), set()
+    before, found = digest_mine(root), set()
     for edit, (name, old, new) in EDITS.items():
         path = root / "snippets" / name
         text = path.read_text()
         assert text.count(old) == 1
         path.write_text(text.replace(old, new))
-        if digest(root) != before:
+        if digest_mine(root) != before:
             found.add(edit)
         path.write_text(text)
-    assert digest(root) == before
+    assert digest_mine(root) == before
     return found
 
 
@@ -252,9 +256,9 @@ def stale(root: Path, use: str) -> set[str]:
     ],
 )
 def test_a_module_elsewhere_counts_by_the_names_that_are_used(
-    shared: Path, name: str, use: str
+    shared_checkout: Path, name: str, use: str
 ) -> None:
-    assert stale(shared, use.format(name)) == NAMED[name]
+    assert find_stale_edits(shared_checkout, use.format(name)) == NAMED[name]
 
 
 @pytest.mark.parametrize(
@@ -269,125 +273,143 @@ def test_a_module_elsewhere_counts_by_the_names_that_are_used(
         "import importlib\nshared = importlib.import_module('snippets.deep.shared')",
     ],
 )
-def test_where_the_names_cannot_be_told_all_of_the_module_counts(shared: Path, use: str) -> None:
-    assert stale(shared, use) == EDITS.keys()
+def test_where_the_names_cannot_be_told_all_of_the_module_counts(
+    shared_checkout: Path, use: str
+) -> None:
+    assert find_stale_edits(shared_checkout, use) == EDITS.keys()
 
 
 @pytest.mark.parametrize(
     "more", ["def __getattr__(name):\n    return SIDE\n", "N = eval('area')\n"]
 )
-def test_a_module_that_finds_its_names_itself_counts_whole(shared: Path, more: str) -> None:
-    module = shared / "snippets" / "deep" / "shared.py"
+def test_a_module_that_finds_its_names_itself_counts_whole(
+    shared_checkout: Path, more: str
+) -> None:
+    module = shared_checkout / "snippets" / "deep" / "shared.py"
     module.write_text(SHARED + more)
     use = "from snippets.deep.shared import square, N\nprint(square, N)"
-    assert stale(shared, use) == EDITS.keys()
+    assert find_stale_edits(shared_checkout, use) == EDITS.keys()
 
 
-def test_a_name_that_a_module_passes_on_leads_to_where_it_is_defined(shared: Path) -> None:
-    near = shared / "snippets" / "tiles" / "near.py"
+def test_a_name_that_a_module_passes_on_leads_to_where_it_is_defined(shared_checkout: Path) -> None:
+    near = shared_checkout / "snippets" / "tiles" / "near.py"
     near.write_text("from snippets.deep.shared import square as sq\n\n\ndef f():\n    return sq\n")
-    assert stale(shared, "from snippets.tiles.near import sq\nprint(sq(1))") == NAMED["square"]
-    assert stale(shared, "from snippets.tiles.near import f\nprint(f())") == NAMED["square"]
+    assert (
+        find_stale_edits(shared_checkout, "from snippets.tiles.near import sq\nprint(sq(1))")
+        == NAMED["square"]
+    )
+    assert (
+        find_stale_edits(shared_checkout, "from snippets.tiles.near import f\nprint(f())")
+        == NAMED["square"]
+    )
 
 
-def test_a_package_that_is_passed_around_makes_all_files_count_by_their_bytes(root: Path) -> None:
-    mine = root / "snippets" / "mine" / "mine.py"
+def test_a_package_that_is_passed_around_makes_all_files_count_by_their_bytes(
+    checkout_root: Path,
+) -> None:
+    mine = checkout_root / "snippets" / "mine" / "mine.py"
     mine.write_text("import snippets.deep.deeper\nprint(snippets.deep.deeper, snippets)\n")
-    before = digest(root)
+    before = digest_mine(checkout_root)
     mine.write_text(mine.read_text() + "# a note\n")
-    assert digest(root) != before
+    assert digest_mine(checkout_root) != before
 
 
-def test_files_beside_a_module_count_where_it_asks_for_its_place(root: Path) -> None:
-    near = root / "snippets" / "tiles" / "near.py"
+def test_files_beside_a_module_count_where_it_asks_for_its_place(checkout_root: Path) -> None:
+    near = checkout_root / "snippets" / "tiles" / "near.py"
     near.write_text("from pathlib import Path\n\nTILE = 32\nTABLE = Path(__file__).parent\n")
     table = near.with_name("table.txt")
     for name, counts in (("TILE", False), ("TABLE", True)):
         use = f"from snippets.tiles.near import {name}\nprint({name})\n"
-        (root / "snippets" / "mine" / "mine.py").write_text(use)
-        before = digest(root)
+        (checkout_root / "snippets" / "mine" / "mine.py").write_text(use)
+        before = digest_mine(checkout_root)
         table.write_text(table.read_text() + "64\n")
-        assert (digest(root) != before) is counts
+        assert (digest_mine(checkout_root) != before) is counts
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Path:
+def shelf_copy(tmp_path: Path) -> Path:
     """A copy of the snippets that are on the shelf, without their records."""
     ignore = shutil.ignore_patterns("results", "__pycache__")
     shutil.copytree(ROOT / "snippets", tmp_path / "snippets", ignore=ignore)
     return tmp_path
 
 
-def all_digests(root: Path) -> dict[str, str]:
+def list_digests(root: Path) -> dict[str, str]:
     folders = sorted(path.parent for path in root.glob("snippets/*/cases.py"))
     return {folder.name: digests.folder_digest(root, folder) for folder in folders}
 
 
-def test_an_edit_of_a_shared_file_makes_stale_what_uses_the_changed_name(shelf: Path) -> None:
-    before = all_digests(shelf)
+def test_an_edit_of_a_shared_file_makes_stale_what_uses_the_changed_name(shelf_copy: Path) -> None:
+    before = list_digests(shelf_copy)
     assert len(before) > 70
 
-    def stale(name: str, old: str, new: str) -> set[str]:
-        path = shelf / "snippets" / name
+    def find_stale_snippets(name: str, old: str, new: str) -> set[str]:
+        path = shelf_copy / "snippets" / name
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new, 1))
-        now = all_digests(shelf)
+        now = list_digests(shelf_copy)
         path.write_text(text)
         return {name for name in before if now[name] != before[name]}
 
-    assert stale("facts.py", "def fact(", "def other(x):\n    return x\n\n\ndef fact(") == set()
-    assert stale("tensor_maps.py", "def ", "def other(x):\n    return x\n\n\ndef ") == set()
-    assert stale("softmax/softmax.py", "\nimport", "\n# A note.\n\nimport") == set()
-    assert stale("softmax/softmax.py", '"""', '"""Words. ') == set()
-    assert stale("sgemm/sgemm.cu", "\n", "\n// A note.\n") == set()
+    assert (
+        find_stale_snippets("facts.py", "def fact(", "def other(x):\n    return x\n\n\ndef fact(")
+        == set()
+    )
+    assert (
+        find_stale_snippets("tensor_maps.py", "def ", "def other(x):\n    return x\n\n\ndef ")
+        == set()
+    )
+    assert find_stale_snippets("softmax/softmax.py", "\nimport", "\n# A note.\n\nimport") == set()
+    assert find_stale_snippets("softmax/softmax.py", '"""', '"""Words. ') == set()
+    assert find_stale_snippets("sgemm/sgemm.cu", "\n", "\n// A note.\n") == set()
     named = {
         path.parent.name
-        for path in shelf.glob("snippets/*/*.py")
+        for path in shelf_copy.glob("snippets/*/*.py")
         if path.name != "calculator.py" and "import fact\n" in path.read_text()
     }
     assert len(named) > 30
-    assert stale("facts.py", '"unit": unit', '"unit": unit or "1"') == named
-    users = stale("model_flops/model_flops.py", "def six_n(", "def six_n(*_, ")
+    assert find_stale_snippets("facts.py", '"unit": unit', '"unit": unit or "1"') == named
+    users = find_stale_snippets("model_flops/model_flops.py", "def six_n(", "def six_n(*_, ")
     assert users >= {"model_flops", "profiling"}
     assert not users & {"training_time", "parallel_planner"}  # these use others of its functions
 
 
 @pytest.mark.exhaustive("a figure of budgets.py")
-def test_digests_of_all_snippets_are_quick_once_their_files_were_read(shelf: Path) -> None:
-    before = all_digests(shelf)
+def test_digests_of_all_snippets_are_quick_once_their_files_were_read(shelf_copy: Path) -> None:
+    before = list_digests(shelf_copy)
     started = time.process_time()
-    assert all_digests(shelf) == before
+    assert list_digests(shelf_copy) == before
     assert time.process_time() - started < 0.5
 
 
-def test_the_order_of_sets_changes_no_digest(shelf: Path) -> None:
+def test_the_order_of_sets_changes_no_digest(shelf_copy: Path) -> None:
     """Some modules of this one count whole after names of theirs did, or before."""
-    folder = shelf / "snippets" / "simulator"
+    folder = shelf_copy / "snippets" / "simulator"
     code = "import sys, pathlib; from warpshelf.contract import digest; "
     code += "print(digest.folder_digest(*map(pathlib.Path, sys.argv[1:])))"
     found = set()
     for seed in "12":
         known = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        words = [sys.executable, "-c", code, str(shelf), str(folder)]
+        words = [sys.executable, "-c", code, str(shelf_copy), str(folder)]
         done = subprocess.run(words, env=known, capture_output=True, text=True, check=True)
         found.add(done.stdout.strip())
-    assert found == {digests.folder_digest(shelf, folder)}
+    assert found == {digests.folder_digest(shelf_copy, folder)}
 
 
-def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(root: Path) -> None:
-    before = digest(root)
-    kept = root / digests.KEPT
+def test_what_files_come_to_is_kept_and_what_is_damaged_is_made_anew(checkout_root: Path) -> None:
+    before = digest_mine(checkout_root)
+    kept = checkout_root / digests.KEPT
     lines = kept.read_text().splitlines()
     assert len(lines) == len(COUNTED)
     kept.write_text("\n".join((lines[0][:40], "[]", "[[], 1]", '["a", {}]', *lines[1:], "")))
     digests.cached_sources.cache_clear()
-    assert digest(root) == before
+    assert digest_mine(checkout_root) == before
     assert len(kept.read_text().splitlines()) == len(lines) + 4
     kept.unlink()
     kept.mkdir()  # which cannot be written to
     digests.cached_sources.cache_clear()
-    assert digest(root) == before
+    assert digest_mine(checkout_root) == before
 
 
 def test_a_file_comes_to_the_same_under_every_python(tmp_path: Path) -> None:
@@ -414,64 +436,68 @@ def test_a_file_comes_to_the_same_under_every_python(tmp_path: Path) -> None:
         "tests/snippets/mutants/mine.yml",
     ],
 )
-def test_a_new_file_elsewhere_changes_nothing(root: Path, name: str) -> None:
-    before = digest(root)
-    path = root / name
+def test_a_new_file_elsewhere_changes_nothing(checkout_root: Path, name: str) -> None:
+    before = digest_mine(checkout_root)
+    path = checkout_root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"new")
-    assert digest(root) == before
+    assert digest_mine(checkout_root) == before
 
 
 @pytest.mark.parametrize("name", ["snippets/mine/mine.cuh", "snippets/cuda.inl"])
-def test_a_new_file_beside_what_counts_changes_it(root: Path, name: str) -> None:
-    before = digest(root)
-    (root / name).write_bytes(b"new")
-    assert digest(root) != before
+def test_a_new_file_beside_what_counts_changes_it(checkout_root: Path, name: str) -> None:
+    before = digest_mine(checkout_root)
+    (checkout_root / name).write_bytes(b"new")
+    assert digest_mine(checkout_root) != before
 
 
-def test_a_renamed_or_removed_file_changes_it(root: Path) -> None:
-    seen = {digest(root)}
-    helper = root / "snippets" / "mine" / "helper.py"
+def test_a_renamed_or_removed_file_changes_it(checkout_root: Path) -> None:
+    seen = {digest_mine(checkout_root)}
+    helper = checkout_root / "snippets" / "mine" / "helper.py"
     helper.rename(helper.with_name("aide.py"))
-    seen.add(digest(root))
+    seen.add(digest_mine(checkout_root))
     helper.with_name("aide.py").unlink()
-    seen.add(digest(root))
+    seen.add(digest_mine(checkout_root))
     assert len(seen) == 3
 
 
-def test_one_file_cannot_pass_for_two(root: Path) -> None:
-    folder = root / "snippets" / "mine"
+def test_one_file_cannot_pass_for_two(checkout_root: Path) -> None:
+    folder = checkout_root / "snippets" / "mine"
     (folder / "a.txt").write_bytes(b"one")
     (folder / "b.txt").write_bytes(b"two")
-    before = digest(root)
+    before = digest_mine(checkout_root)
     (folder / "b.txt").unlink()
     (folder / "a.txt").write_bytes(b"onesnippets/mine/b.txttwo")
-    assert digest(root) != before
+    assert digest_mine(checkout_root) != before
 
 
-def test_line_ends_do_not_count(root: Path) -> None:
-    before = digest(root)
+def test_line_ends_do_not_count(checkout_root: Path) -> None:
+    before = digest_mine(checkout_root)
     for name in COUNTED:
         text = FILES[name].replace("\n", "\r\n")
         assert "\r\n" in text
-        (root / name).write_bytes(text.encode())
-    assert digest(root) == before
-    (root / "snippets" / "mine" / "mine.py").write_bytes(SNIPPET.replace("\n", "").encode())
-    assert digest(root) != before
+        (checkout_root / name).write_bytes(text.encode())
+    assert digest_mine(checkout_root) == before
+    (checkout_root / "snippets" / "mine" / "mine.py").write_bytes(
+        SNIPPET.replace("\n", "").encode()
+    )
+    assert digest_mine(checkout_root) != before
 
 
-def test_another_method_is_another_digest(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = digest(root)
+def test_another_method_is_another_digest(
+    checkout_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digest_mine(checkout_root)
     monkeypatch.setattr(digests, "METHOD", digests.METHOD + 1)
-    assert digest(root) != before
+    assert digest_mine(checkout_root) != before
 
 
-def test_the_place_of_the_checkout_does_not_count(root: Path, tmp_path_factory) -> None:
+def test_the_place_of_the_checkout_does_not_count(checkout_root: Path, tmp_path_factory) -> None:
     elsewhere: Path = tmp_path_factory.mktemp("elsewhere") / "checkout"
-    root.rename(elsewhere)
-    there = digest(elsewhere)
-    elsewhere.rename(root)
-    assert there == digest(root)
+    checkout_root.rename(elsewhere)
+    there = digest_mine(elsewhere)
+    elsewhere.rename(checkout_root)
+    assert there == digest_mine(checkout_root)
 
 
 @pytest.mark.parametrize(
@@ -486,16 +512,16 @@ def test_the_place_of_the_checkout_does_not_count(root: Path, tmp_path_factory) 
         "from snippets import (\n    fibers,\n    other,\n)",
     ],
 )
-def test_every_way_to_import_a_helper_is_seen(root: Path, statement: str) -> None:
-    (root / "snippets" / "mine" / "mine.py").write_text(f"{statement}\n")
-    before = digest(root)
-    (root / "snippets" / "other.py").write_text("UNUSED = 2\n")
-    assert digest(root) != before
+def test_every_way_to_import_a_helper_is_seen(checkout_root: Path, statement: str) -> None:
+    (checkout_root / "snippets" / "mine" / "mine.py").write_text(f"{statement}\n")
+    before = digest_mine(checkout_root)
+    (checkout_root / "snippets" / "other.py").write_text("UNUSED = 2\n")
+    assert digest_mine(checkout_root) != before
 
 
-def test_modules_may_import_each_other(root: Path) -> None:
-    (root / "snippets" / "fibers.py").write_text("from snippets import cuda\n")
-    assert digest(root).startswith("sha256:")
+def test_modules_may_import_each_other(checkout_root: Path) -> None:
+    (checkout_root / "snippets" / "fibers.py").write_text("from snippets import cuda\n")
+    assert digest_mine(checkout_root).startswith("sha256:")
 
 
 @pytest.mark.parametrize(
@@ -507,43 +533,43 @@ def test_modules_may_import_each_other(root: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_python_counts_by_its_bytes(
-    root: Path, spoil: Callable[[Path], object]
+    checkout_root: Path, spoil: Callable[[Path], object]
 ) -> None:
-    before = digest(root)
-    spoil(root / "snippets" / "fibers.py")
-    assert digest(root) != before
+    before = digest_mine(checkout_root)
+    spoil(checkout_root / "snippets" / "fibers.py")
+    assert digest_mine(checkout_root) != before
 
 
-def test_a_form_counts_only_where_it_is_imported(root: Path) -> None:
+def test_a_form_counts_only_where_it_is_imported(checkout_root: Path) -> None:
     """No record holds anything of it, so a form can change without a run."""
-    form = root / "snippets" / "mine" / "calculator.py"
-    before = digest(root)
+    form = checkout_root / "snippets" / "mine" / "calculator.py"
+    before = digest_mine(checkout_root)
     form.write_text("INPUTS = ()\n")
-    assert digest(root) == before
-    cases = root / "snippets" / "mine" / "cases.py"
+    assert digest_mine(checkout_root) == before
+    cases = checkout_root / "snippets" / "mine" / "cases.py"
     cases.write_text(
         "from snippets.mine import mine\nfrom snippets.mine.calculator import INPUTS\n"
     )
-    imported = digest(root)
+    imported = digest_mine(checkout_root)
     assert imported != before
     form.write_text("INPUTS = (1,)\n")
-    assert digest(root) != imported
+    assert digest_mine(checkout_root) != imported
 
 
-def test_records_that_are_read_count(root: Path) -> None:
-    cases = root / "snippets" / "mine" / "cases.py"
+def test_records_that_are_read_count(checkout_root: Path) -> None:
+    cases = checkout_root / "snippets" / "mine" / "cases.py"
     cases.write_text(cases.read_text() + 'NEEDS = {"records": ["apart"]}\n')
-    before = digest(root)
-    kept = root / "snippets" / "apart" / "results" / "cpu.json"
+    before = digest_mine(checkout_root)
+    kept = checkout_root / "snippets" / "apart" / "results" / "cpu.json"
     kept.parent.mkdir()
     kept.write_text("{}")
-    there = digest(root)
+    there = digest_mine(checkout_root)
     kept.write_text('{"space": 1}')
-    assert len({before, there, digest(root)}) == 3
+    assert len({before, there, digest_mine(checkout_root)}) == 3
 
 
 @pytest.mark.parametrize("needs", ["{", "f()", "3", '{"records": 7}', '{"records": [["a"]]}'])
-def test_needs_that_are_malformed_have_a_digest(root: Path, needs: str) -> None:
-    cases = root / "snippets" / "mine" / "cases.py"
+def test_needs_that_are_malformed_have_a_digest(checkout_root: Path, needs: str) -> None:
+    cases = checkout_root / "snippets" / "mine" / "cases.py"
     cases.write_text(f"NEEDS = {needs}\n")
-    assert digest(root).startswith("sha256:")
+    assert digest_mine(checkout_root).startswith("sha256:")

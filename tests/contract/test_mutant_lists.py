@@ -16,35 +16,35 @@ LIST = "tests/snippets/mutants/sound.yml"
 
 
 @pytest.fixture
-def told(trial: Trial) -> Callable[..., list[str]]:
+def check_edits(trial: Trial) -> Callable[..., list[str]]:
     """What is found wrong once the list and the cases of the sound snippet are edited."""
     path = trial.sound()
     listed, cases = trial.root / LIST, path.with_name("cases.py")
 
-    def edited(*edits: tuple[Path | str, str, str]) -> list[str]:
+    def edit_and_check(*edits: tuple[Path | str, str, str]) -> list[str]:
         for which, old, new in edits:
             file = {"list": listed, "cases": cases}[str(which)]
             text = file.read_text()
             assert old in text
             file.write_text(text.replace(old, new, 1))
-        return [str(finding) for finding in mutants.check_mutants(one(trial))]
+        return [str(finding) for finding in mutants.check_mutants(read_sound(trial))]
 
-    return edited
+    return edit_and_check
 
 
-def one(trial: Trial) -> Snippet:
+def read_sound(trial: Trial) -> Snippet:
     found = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "sound")
     assert not found.findings
     return found
 
 
-def test_a_sound_list_has_no_finding(told) -> None:
-    assert told() == []
+def test_a_sound_list_has_no_finding(check_edits) -> None:
+    assert check_edits() == []
 
 
 def test_a_mutant_changes_every_place(trial: Trial) -> None:
     trial.sound()
-    made, findings = mutants.load_mutants(one(trial))
+    made, findings = mutants.load_mutants(read_sound(trial))
     assert findings == []
     assert [mutant.name for mutant in made] == [
         "writes nothing", "adds one", "leaves a term out", "doubles its input"
@@ -81,23 +81,25 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
         ("- name: adds one", "- name: [", f"{LIST}:"),
     ],
 )  # fmt: skip
-def test_a_fault_of_the_list_is_one_line(told, old: str, new: str, says: str) -> None:
-    [line] = told(("list", old, new))
+def test_a_fault_of_the_list_is_one_line(check_edits, old: str, new: str, says: str) -> None:
+    [line] = check_edits(("list", old, new))
     assert line.startswith(LIST) and says in line
     assert "\n" not in line and "; " in line
 
 
-def test_fewer_than_four_are_too_few(told, trial: Trial) -> None:
+def test_fewer_than_four_are_too_few(check_edits, trial: Trial) -> None:
     text = (trial.root / LIST).read_text()
     last = text[text.index("- name: doubles its input") :]
-    [line] = told(("list", last, ""))
+    [line] = check_edits(("list", last, ""))
     assert line == f"{LIST}: holds 3 mutants; list at least 4 changed copies that some case rejects"
     (trial.root / LIST).unlink()
-    assert told() == [f"{LIST}: is missing; list at least 4 changed copies that some case rejects"]
+    assert check_edits() == [
+        f"{LIST}: is missing; list at least 4 changed copies that some case rejects"
+    ]
 
 
-def test_a_case_that_kills_none_or_an_unknown_one_is_told(told) -> None:
-    found = told(
+def test_a_case_that_kills_none_or_an_unknown_one_is_told(check_edits) -> None:
+    found = check_edits(
         ("cases", ', "kills": ["adds one"]', ""), ("cases", '["writes nothing"]', '["writes"]')
     )
     assert [line.partition(": ")[2] for line in found] == [
@@ -113,20 +115,20 @@ def test_a_case_that_kills_none_or_an_unknown_one_is_told(told) -> None:
     ]  # fmt: skip
 
 
-def test_kills_by_keyword_count(told) -> None:
-    assert told(
+def test_kills_by_keyword_count(check_edits) -> None:
+    assert check_edits(
         ("cases", "CASES = (", "def row(**given):\n    return given\n\n\nCASES = ("),
         ("cases", '{"m": 1, "n": 1, "k": 1, "kills": ["writes nothing"]}',
          'row(m=1, n=1, k=1, kills=["writes nothing"])'),
     ) == []  # fmt: skip
 
 
-def test_a_function_that_makes_rows_may_take_the_names_as_it_likes(told) -> None:
+def test_a_function_that_makes_rows_may_take_the_names_as_it_likes(check_edits) -> None:
     row = "def row(name, *kills):\n    return {'m': 1, 'n': 1, 'k': 1, 'kills': list(kills)}\n\n\n"
     rows = ("cases", "CASES = (", f"{row}CASES = (")
     first = '{"m": 1, "n": 1, "k": 1, "kills": ["writes nothing"]}'
-    assert told(rows, ("cases", first, 'row("small", "writes nothing")')) == []
-    [line, *_] = told(("cases", 'row("small", "writes nothing")', 'row("small", "writes")'))
+    assert check_edits(rows, ("cases", first, 'row("small", "writes nothing")')) == []
+    [line, *_] = check_edits(("cases", 'row("small", "writes nothing")', 'row("small", "writes")'))
     assert "the case kills no mutant" in line
 
 

@@ -20,15 +20,15 @@ from warpshelf.contract.pictures import (
 )
 
 
-def grid(**changed: object) -> list[dict]:
+def change_grid(**changed: object) -> list[dict]:
     """One grid, with some of its keys replaced."""
     return [grids()[0] | changed]
 
 
-def cell(value: object) -> list[dict]:
+def change_cell(value: object) -> list[dict]:
     """The same, with another first cell."""
     (_, *first), *rest = grids()[0]["cells"]
-    return grid(cells=[[value, *first], *rest])
+    return change_grid(cells=[[value, *first], *rest])
 
 
 def test_sound_grids_have_no_problem() -> None:
@@ -43,21 +43,21 @@ def test_sound_grids_have_no_problem() -> None:
         (["padded"], "grids()[0] is not an object"),
         ([grids()[0] | {"colour": 1}], "grids()[0] has the unknown key 'colour'"),
         (grids() * 2, "grid 'padded' stands twice"),
-        (grid(name="A/b"), "grids()[0].name is 'A/b'"),
-        (grid(caption=" "), "grids()[0].caption is ' ', no words"),
-        (grid(down=3), ".down is 3, no words"),
-        (grid(columns=[]), f".columns is [], no list of 1 to {MOST} names"),
-        (grid(rows=["0"] * (MOST + 1)), f"no list of 1 to {MOST} names"),
-        (grid(columns=["0", 1]), "columns is ['0', 1], no list of 1 to"),
-        (grid(cells=[]), "its cells are no list of 2 rows"),
-        (grid(cells=[[["0", 1]]] * 2), "row 0 of its cells is no list of 2"),
-        (cell("0"), ".cells[0][0] is '0', no text of at most"),
-        (cell([0, 1]), ".cells[0][0] is [0, 1], no text of at most"),
-        (cell(["x" * (LONGEST + 1), 1]), f", no text of at most {LONGEST} and a colour"),
-        (cell(["0", 8]), "and a colour from -1 to 7"),
-        (cell(["0", True]), "and a colour from -1 to 7"),
-        (grid(legend=3), ".legend is not a list"),
-        (grid(legend=[[-1, "plain"]]), ".legend[0] is [-1, 'plain'], no pair of"),
+        (change_grid(name="A/b"), "grids()[0].name is 'A/b'"),
+        (change_grid(caption=" "), "grids()[0].caption is ' ', no words"),
+        (change_grid(down=3), ".down is 3, no words"),
+        (change_grid(columns=[]), f".columns is [], no list of 1 to {MOST} names"),
+        (change_grid(rows=["0"] * (MOST + 1)), f"no list of 1 to {MOST} names"),
+        (change_grid(columns=["0", 1]), "columns is ['0', 1], no list of 1 to"),
+        (change_grid(cells=[]), "its cells are no list of 2 rows"),
+        (change_grid(cells=[[["0", 1]]] * 2), "row 0 of its cells is no list of 2"),
+        (change_cell("0"), ".cells[0][0] is '0', no text of at most"),
+        (change_cell([0, 1]), ".cells[0][0] is [0, 1], no text of at most"),
+        (change_cell(["x" * (LONGEST + 1), 1]), f", no text of at most {LONGEST} and a colour"),
+        (change_cell(["0", 8]), "and a colour from -1 to 7"),
+        (change_cell(["0", True]), "and a colour from -1 to 7"),
+        (change_grid(legend=3), ".legend is not a list"),
+        (change_grid(legend=[[-1, "plain"]]), ".legend[0] is [-1, 'plain'], no pair of"),
     ],
 )
 def test_a_malformed_grid_is_named(rows: object, says: str) -> None:
@@ -66,7 +66,13 @@ def test_a_malformed_grid_is_named(rows: object, says: str) -> None:
 
 @given(ANY)
 def test_whatever_comes_back_is_judged(value: object) -> None:
-    for rows in (value, [value], grid(cells=value), cell(value), grid(legend=value)):
+    for rows in (
+        value,
+        [value],
+        change_grid(cells=value),
+        change_cell(value),
+        change_grid(legend=value),
+    ):
         assert grids_problem(rows) is None or "\n" not in str(grids_problem(rows))
 
 
@@ -79,15 +85,15 @@ def test_sound_timelines_have_no_problem() -> None:
     assert timelines_problem(tuple(timelines())) is None
 
 
-def timeline(**changed: object) -> list[dict]:
+def change_timeline(**changed: object) -> list[dict]:
     """One timeline, with some of its keys replaced."""
     return [timelines()[1] | changed]
 
 
-def passed(**changed: object) -> list[dict]:
+def change_pass(**changed: object) -> list[dict]:
     """The same, with some keys of its first pass replaced."""
     first, *rest = timelines()[1]["passes"]
-    return timeline(passes=[first | changed, *rest])
+    return change_timeline(passes=[first | changed, *rest])
 
 
 @pytest.mark.parametrize(
@@ -99,29 +105,32 @@ def passed(**changed: object) -> list[dict]:
         ([{"name": "x"}], "timelines()[0] lacks 'title'"),
         ([timelines()[0] | {"colour": "red"}], "has the unknown key 'colour'"),
         (timelines() * 2, "timeline 'one-by-one' stands twice"),
-        (timeline(name="ZB/H1"), "timelines()[0].name is 'ZB/H1'"),
-        (timeline(name=3), "timelines()[0].name is 3"),
-        (timeline(title=" "), ".title is ' ', no words"),
-        (timeline(note=None), ".note is None, no words"),
-        (timeline(other=""), ".other is '', no words"),
-        (timeline(unit=0), "timeline 'pair': its unit is 0, no whole number above 0"),
-        (timeline(unit=1.5), ".unit is 1.5"),
-        (timeline(unit=True), ".unit is True"),
-        (timeline(held=[]), "is of a rank that held says nothing of: it has 0"),
-        (timeline(held=[1, math.nan]), "timelines()[0].held[1] is nan, no number of 0 or more"),
-        (timeline(held=[1, 1, 1]), "rank 2 has no pass; leave it out of held"),
-        (timeline(held=[1]), "is of a rank that held says nothing of: it has 1"),
-        (timeline(passes=[]), "its passes are [], no list of 1 to"),
-        (timeline(passes=timelines()[1]["passes"] * MOST_PASSES), "no list of 1 to"),
-        (timeline(passes=[{"rank": 0}]), ".passes[0] lacks 'start'"),
-        (passed(start=-1), "has the start -1, no whole number from 0 on"),
-        (passed(end=2.0), ".passes[0].end is 2.0"),
-        (passed(micro_batch="0"), ".passes[0].micro_batch is '0'"),
-        (passed(kind="X"), ".passes[0].kind is 'X', not one of F, B, I, W"),
-        (passed(kind=["F"]), ".passes[0].kind is ['F']"),
-        (passed(start=2), "ends before it has begun"),
-        (passed(end=4), "rank 0 starts a pass at 3, before another ends at 4"),
-        (passed(rank=1, end=6), "rank 1 does F and F and B at once, from 0 to 6"),
+        (change_timeline(name="ZB/H1"), "timelines()[0].name is 'ZB/H1'"),
+        (change_timeline(name=3), "timelines()[0].name is 3"),
+        (change_timeline(title=" "), ".title is ' ', no words"),
+        (change_timeline(note=None), ".note is None, no words"),
+        (change_timeline(other=""), ".other is '', no words"),
+        (change_timeline(unit=0), "timeline 'pair': its unit is 0, no whole number above 0"),
+        (change_timeline(unit=1.5), ".unit is 1.5"),
+        (change_timeline(unit=True), ".unit is True"),
+        (change_timeline(held=[]), "is of a rank that held says nothing of: it has 0"),
+        (
+            change_timeline(held=[1, math.nan]),
+            "timelines()[0].held[1] is nan, no number of 0 or more",
+        ),
+        (change_timeline(held=[1, 1, 1]), "rank 2 has no pass; leave it out of held"),
+        (change_timeline(held=[1]), "is of a rank that held says nothing of: it has 1"),
+        (change_timeline(passes=[]), "its passes are [], no list of 1 to"),
+        (change_timeline(passes=timelines()[1]["passes"] * MOST_PASSES), "no list of 1 to"),
+        (change_timeline(passes=[{"rank": 0}]), ".passes[0] lacks 'start'"),
+        (change_pass(start=-1), "has the start -1, no whole number from 0 on"),
+        (change_pass(end=2.0), ".passes[0].end is 2.0"),
+        (change_pass(micro_batch="0"), ".passes[0].micro_batch is '0'"),
+        (change_pass(kind="X"), ".passes[0].kind is 'X', not one of F, B, I, W"),
+        (change_pass(kind=["F"]), ".passes[0].kind is ['F']"),
+        (change_pass(start=2), "ends before it has begun"),
+        (change_pass(end=4), "rank 0 starts a pass at 3, before another ends at 4"),
+        (change_pass(rank=1, end=6), "rank 1 does F and F and B at once, from 0 to 6"),
     ],
 )
 def test_what_is_wrong_with_a_timeline_is_said(rows: object, says: str) -> None:
@@ -135,6 +144,6 @@ def test_no_value_stops_the_check_of_timelines(value: object) -> None:
     assert timelines_problem(value)
     assert timelines_problem([value])
     for key in timelines()[1]:
-        timelines_problem(timeline(**{key: value}))
+        timelines_problem(change_timeline(**{key: value}))
     for key in PASS:
-        timelines_problem(passed(**{key: value}))
+        timelines_problem(change_pass(**{key: value}))

@@ -13,12 +13,12 @@ from plain_values import ANY
 from warpshelf.contract import pictures as rules
 
 
-def row(**changed: object) -> list[dict]:
+def change_row(**changed: object) -> list[dict]:
     """One row, with some of its keys replaced."""
     return [predictions()[1] | changed]
 
 
-def goal(**changed: object) -> dict:
+def change_goal(**changed: object) -> dict:
     """The first goal, with some of its keys replaced; None takes one out."""
     found = goals()[0] | changed
     return {key: value for key, value in found.items() if value is not None}
@@ -36,26 +36,32 @@ def test_sound_rows_and_goals_have_no_problem() -> None:
         ([], "predictions() returned [], no list of rows"),
         (None, "predictions() returned None, no list of rows"),
         (["small"], "predictions()[0] is not an object"),
-        (row(colour=1), "predictions()[0] has the unknown key 'colour'"),
-        (row(name=" "), ".name is ' ', no words"),
-        (row(source=""), ".source is '', no words"),
-        (row(unit=1), ".unit is 1"),
+        (change_row(colour=1), "predictions()[0] has the unknown key 'colour'"),
+        (change_row(name=" "), ".name is ' ', no words"),
+        (change_row(source=""), ".source is '', no words"),
+        (change_row(unit=1), ".unit is 1"),
         (
-            row(predicted=math.nan),
+            change_row(predicted=math.nan),
             "predictions()[0].predicted is nan, not a number between 1e-30 and 1e30",
         ),
         (
-            row(predicted=math.inf),
+            change_row(predicted=math.inf),
             "predictions()[0].predicted is inf, not a number between 1e-30 and 1e30",
         ),
-        (row(published=0), "predictions()[0].published is 0, not a number between 1e-30 and 1e30"),
-        (row(published="100"), ".published is '100'"),
-        (row(predicted=1.7e308), ".predicted is 1.7e+308, not a number between 1e-30 and 1e30"),
-        (row(published=1e-300), ".published is 1e-300, not a number between 1e-30 and 1e30"),
-        (row(predicted={1}), "predictions() cannot be recorded: Object of type set is not"),
-        (row(predicted=True), ".predicted is True"),
-        (row(fitted=0), ".fitted is 0"),
-        (row() * 2, "prediction 'middle' stands twice"),
+        (
+            change_row(published=0),
+            "predictions()[0].published is 0, not a number between 1e-30 and 1e30",
+        ),
+        (change_row(published="100"), ".published is '100'"),
+        (
+            change_row(predicted=1.7e308),
+            ".predicted is 1.7e+308, not a number between 1e-30 and 1e30",
+        ),
+        (change_row(published=1e-300), ".published is 1e-300, not a number between 1e-30 and 1e30"),
+        (change_row(predicted={1}), "predictions() cannot be recorded: Object of type set is not"),
+        (change_row(predicted=True), ".predicted is True"),
+        (change_row(fitted=0), ".fitted is 0"),
+        (change_row() * 2, "prediction 'middle' stands twice"),
     ],
 )
 def test_a_malformed_row_is_named(rows: object, says: str) -> None:
@@ -67,15 +73,15 @@ def test_a_malformed_row_is_named(rows: object, says: str) -> None:
     [
         (3, "GOALS is not a list"),
         (["all"], "GOALS[0] is not an object"),
-        ([goal(share=None)], "asks not for one of within with share"),
-        ([goal(mean=0.1)], "asks not for one of within"),
-        ([goal(within=None, share=None)], "asks not for one of within"),
-        ([goal(name="")], "GOALS[0].name is '', no words"),
-        ([goal(sets=[])], "names no sets"),
-        ([goal(sets="Blog")], "GOALS[0].sets is not a list"),
-        ([goal(share=1.2)], "asks for a share over 1"),
-        ([goal(within=0)], "GOALS[0].within is 0, not a number between 1e-30 and 1e30"),
-        ([goal(sets=["Blogs"])], "is of the set 'Blogs', which has no rows"),
+        ([change_goal(share=None)], "asks not for one of within with share"),
+        ([change_goal(mean=0.1)], "asks not for one of within"),
+        ([change_goal(within=None, share=None)], "asks not for one of within"),
+        ([change_goal(name="")], "GOALS[0].name is '', no words"),
+        ([change_goal(sets=[])], "names no sets"),
+        ([change_goal(sets="Blog")], "GOALS[0].sets is not a list"),
+        ([change_goal(share=1.2)], "asks for a share over 1"),
+        ([change_goal(within=0)], "GOALS[0].within is 0, not a number between 1e-30 and 1e30"),
+        ([change_goal(sets=["Blogs"])], "is of the set 'Blogs', which has no rows"),
     ],
 )
 def test_a_malformed_goal_is_named(asked: object, says: str) -> None:
@@ -89,9 +95,21 @@ def test_a_goal_of_fitted_rows_alone_could_not_fail() -> None:
 
 @given(ANY)
 def test_whatever_comes_back_is_judged(value: object) -> None:
-    for rows in (value, [value], row(set=value), row(predicted=value), row(fitted=value)):
+    for rows in (
+        value,
+        [value],
+        change_row(set=value),
+        change_row(predicted=value),
+        change_row(fitted=value),
+    ):
         assert "\n" not in str(rules.predictions_problem(rows))
-    for asked in (value, [value], [goal(sets=value)], [goal(within=value)], [goal(name=value)]):
+    for asked in (
+        value,
+        [value],
+        [change_goal(sets=value)],
+        [change_goal(within=value)],
+        [change_goal(name=value)],
+    ):
         assert "\n" not in str(rules.goals_problem(asked, predictions()))
 
 
@@ -110,12 +128,12 @@ def test_errors_are_told_by_set_and_fitted_rows_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("asked", "met", "told"),
     [
-        (goal(), True, "2 of 2 rows within 10 %"),
-        (goal(within=0.05), False, "1 of 2 rows within 5 %"),
-        (goal(within=0.05, share=0.5), True, "1 of 2 rows within 5 %"),
-        (goal(within=None, share=None, mean=0.051), True, "mean error 5.00 %"),
-        (goal(within=None, share=None, mean=0.049), False, "mean error 5.00 %"),
-        (goal(within=None, share=None, worst=0.059), False, "worst error 6.00 %"),
+        (change_goal(), True, "2 of 2 rows within 10 %"),
+        (change_goal(within=0.05), False, "1 of 2 rows within 5 %"),
+        (change_goal(within=0.05, share=0.5), True, "1 of 2 rows within 5 %"),
+        (change_goal(within=None, share=None, mean=0.051), True, "mean error 5.00 %"),
+        (change_goal(within=None, share=None, mean=0.049), False, "mean error 5.00 %"),
+        (change_goal(within=None, share=None, worst=0.059), False, "worst error 6.00 %"),
         (goals()[1], True, "median error 6.00 %"),
     ],
 )
@@ -139,5 +157,8 @@ def test_a_looser_goal_is_met_wherever_a_stricter_one_is(pairs: list[tuple[float
     ]  # fmt: skip
     if all(fitted for _, fitted in pairs):
         return
-    told = [rules.judge_goal(goal(sets=["s"], within=limit), rows)[0] for limit in (0.1, 0.3, 1.0)]
+    told = [
+        rules.judge_goal(change_goal(sets=["s"], within=limit), rows)[0]
+        for limit in (0.1, 0.3, 1.0)
+    ]
     assert told == sorted(told) and told[-1]

@@ -28,8 +28,7 @@ KINDS = {
 SHARED = ("cuda.py", "ranks.py")
 
 
-def contents(root: Path) -> dict[str, bytes]:
-    """Every file of a project."""
+def read_contents(root: Path) -> dict[str, bytes]:
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in root.rglob("*")
@@ -47,7 +46,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def new_snippets(tmp_path_factory: pytest.TempPathFactory) -> Made:
     trial = new_trial(tmp_path_factory.mktemp("scaffold") / "trial")
     for name in SHARED:
         shutil.copy(ROOT / "snippets" / name, trial.root / "snippets" / name)
@@ -60,8 +59,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.mark.exhaustive("every kind of a new snippet, verified whole")
-def test_every_kind_is_sound_as_written(made: Made) -> None:
-    found = {one.id: one for one in snippet.discover_snippets(Project(made.trial.root))}
+def test_every_kind_is_sound_as_written(new_snippets: Made) -> None:
+    found = {one.id: one for one in snippet.discover_snippets(Project(new_snippets.trial.root))}
     assert {one.id: one.findings for one in found.values()} == {
         name: () for name, _ in KINDS.values()
     }
@@ -71,19 +70,19 @@ def test_every_kind_is_sound_as_written(made: Made) -> None:
 
 
 @pytest.mark.exhaustive("every kind of a new snippet, verified whole")
-def test_every_kind_passes(made: Made) -> None:
-    verdicts = {one["snippet"]: one for one in json.loads(made.run.stdout)}
+def test_every_kind_passes(new_snippets: Made) -> None:
+    verdicts = {one["snippet"]: one for one in json.loads(new_snippets.run.stdout)}
     assert {name: one["findings"] for name, one in verdicts.items() if one["findings"]} == {}
     assert {one["state"] for one in verdicts.values()} == {"passed"}
     assert verdicts.keys() == {name for name, _ in KINDS.values()}
-    assert made.run.returncode == 0
+    assert new_snippets.run.returncode == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_record_holds_what_was_checked(made: Made, kind: str) -> None:
+def test_the_record_holds_what_was_checked(new_snippets: Made, kind: str) -> None:
     name, first = KINDS[kind]
-    [path] = (made.trial.root / "snippets" / name / "results").glob("*.json")
-    record = store.load_record(Project(made.trial.root), path)
+    [path] = (new_snippets.trial.root / "snippets" / name / "results").glob("*.json")
+    record = store.load_record(Project(new_snippets.trial.root), path)
     assert record["demo"].splitlines()[0] == first
     if kind in ("triton", "cuda"):
         verdicts = [row["verdict"] for case in record["cases"] for row in case["results"]]
@@ -94,8 +93,8 @@ def test_the_record_holds_what_was_checked(made: Made, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["triton", "cuda"])
-def test_its_cases_kill_the_mutants_that_they_claim(made: Made, kind: str) -> None:
-    project = Project(made.trial.root)
+def test_its_cases_kill_the_mutants_that_they_claim(new_snippets: Made, kind: str) -> None:
+    project = Project(new_snippets.trial.root)
     one = snippet.read_snippet(project, project.snippets / KINDS[kind][0])
     assert mutants.check_mutants(one) == []
     found = judging.run_mutants(one)
@@ -104,11 +103,11 @@ def test_its_cases_kill_the_mutants_that_they_claim(made: Made, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", exhaustive(KINDS, "every kind of a new snippet, run", light=0))
-def test_it_runs_by_itself_from_anywhere(made: Made, kind: str, tmp_path: Path) -> None:
+def test_it_runs_by_itself_from_anywhere(new_snippets: Made, kind: str, tmp_path: Path) -> None:
     name, first = KINDS[kind]
-    path = made.trial.root / "snippets" / name / f"{name}.py"
+    path = new_snippets.trial.root / "snippets" / name / f"{name}.py"
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(made.trial.root)  # what the editable install does
+    environment["PYTHONPATH"] = str(new_snippets.trial.root)  # what the editable install does
     done = subprocess.run(
         [sys.executable, str(path)],
         cwd=tmp_path,
@@ -124,9 +123,9 @@ def test_it_runs_by_itself_from_anywhere(made: Made, kind: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_says_what_it_wrote_and_what_comes_next(made: Made, kind: str) -> None:
+def test_it_says_what_it_wrote_and_what_comes_next(new_snippets: Made, kind: str) -> None:
     name, _ = KINDS[kind]
-    lines = made.said[kind].splitlines()
+    lines = new_snippets.said[kind].splitlines()
     wrote = [line.removeprefix("wrote ") for line in lines if line.startswith("wrote ")]
     files = {"snippet.py": f"{name}.py", "snippet.cu": f"{name}.cu"}
     listed = f"tests/snippets/mutants/{name}.yml"
@@ -187,10 +186,10 @@ def test_a_refusal_is_one_line_and_writes_nothing(
     trial.snippet("taken", "")
     (trial.root / "snippets" / "shared.py").write_text("")
     (trial.root / "README.md").write_text("# Trial\n")
-    before = contents(trial.root)
+    before = read_contents(trial.root)
     done = trial.shelf("new", *words)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert says in line
-    assert contents(trial.root) == before
+    assert read_contents(trial.root) == before
     assert not (trial.root / "snippets" / "fine").exists()

@@ -53,11 +53,11 @@ ONE_LINE = re.compile(r"snippets/given/(given|cases)\.(py|cu)(:\d+)?: [^\n]+; [^
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def bare_project(tmp_path: Path) -> Project:
     return Project(new_trial(tmp_path / "trial").root)
 
 
-def given_source(project: Project, text: str | bytes, name: str = "given") -> Snippet:
+def read_given(project: Project, text: str | bytes, name: str = "given") -> Snippet:
     folder = project.snippets / name
     write_snippet(folder, PROGRAM if isinstance(text, bytes) else text)
     if isinstance(text, bytes):
@@ -65,22 +65,22 @@ def given_source(project: Project, text: str | bytes, name: str = "given") -> Sn
     return read_snippet(project, folder)
 
 
-def lines(project: Project, text: str | bytes) -> list[str]:
+def list_findings(project: Project, text: str | bytes) -> list[str]:
     """What is found wrong, each as its line; none may span two, or lack a place or a mend."""
-    found = [str(finding) for finding in given_source(project, text).findings]
+    found = [str(finding) for finding in read_given(project, text).findings]
     for line in found:
         assert ONE_LINE.fullmatch(line), line
     return found
 
 
-def without(name: str) -> str:
+def remove_name(name: str) -> str:
     """The sound snippet without one of its names."""
     text = re.sub(rf"^def {name}\(.*?(?=^\S|\Z)", "", sound_snippet(), flags=re.M | re.S)
     text = re.sub(rf"^{name} = \(\n.*?^\)\n", "", text, flags=re.M | re.S)
     return re.sub(rf"^{name} = .*\n", "", text, flags=re.M)
 
 
-def at(text: str, start: str) -> int:
+def find_line(text: str, start: str) -> int:
     """The line that begins with `start`, in its file of the two that `text` holds."""
     for part in text.split(CUT):
         for number, line in enumerate(part.splitlines(), 1):
@@ -93,75 +93,75 @@ def at(text: str, start: str) -> int:
     ("text", "kind"), [(sound_snippet(), "kernel"), (PROGRAM, "program"), (MODEL, "model")]
 )
 def test_the_kinds_are_told_apart_by_what_they_define(
-    project: Project, text: str, kind: str
+    bare_project: Project, text: str, kind: str
 ) -> None:
-    found = given_source(project, text)
+    found = read_given(bare_project, text)
     assert (found.findings, found.kind) == ((), kind)
     assert found.wants_gpu == (kind == "kernel")
     assert found.seconds == (20 if kind == "kernel" else 120)
 
 
-def test_title_sections_and_readings_come_from_the_docstring(project: Project) -> None:
-    found = given_source(project, PROGRAM)
+def test_title_sections_and_readings_come_from_the_docstring(bare_project: Project) -> None:
+    found = read_given(bare_project, PROGRAM)
     assert found.title == "Averaging over ranks."
     assert found.sections == {"Error": "exact", "Raises": "nothing", "Source": "a-paper, a-post"}
     assert found.readings == ("a-paper", "a-post")
 
 
 @pytest.mark.parametrize("imports", ["import triton", "import triton.language as tl"])
-def test_triton_is_seen_by_its_import(project: Project, imports: str) -> None:
+def test_triton_is_seen_by_its_import(bare_project: Project, imports: str) -> None:
     text = sound_snippet().replace("import torch\n", f"import torch\n{imports}\n", 1)
-    assert given_source(project, text).uses_triton
-    assert not given_source(project, sound_snippet(), "plain").uses_triton
+    assert read_given(bare_project, text).uses_triton
+    assert not read_given(bare_project, sound_snippet(), "plain").uses_triton
 
 
-def test_a_cuda_file_is_seen_beside_the_module(project: Project) -> None:
-    found = given_source(project, sound_snippet())
+def test_a_cuda_file_is_seen_beside_the_module(bare_project: Project) -> None:
+    found = read_given(bare_project, sound_snippet())
     assert found.cuda_path is None
     (found.folder / "given.cu").write_text("")
     assert found.cuda_path == found.folder / "given.cu"
 
 
 @pytest.mark.parametrize("name", NEEDED["kernel"])
-def test_each_missing_name_of_a_kernel_is_told(project: Project, name: str) -> None:
-    assert name in sound_snippet() and not re.search(rf"^(def )?{name}\b", without(name), re.M)
-    [line] = lines(project, without(name))
+def test_each_missing_name_of_a_kernel_is_told(bare_project: Project, name: str) -> None:
+    assert name in sound_snippet() and not re.search(rf"^(def )?{name}\b", remove_name(name), re.M)
+    [line] = list_findings(bare_project, remove_name(name))
     assert f"given/cases.py: {name} is missing; " in line
 
 
 @pytest.mark.parametrize("text", [PROGRAM, MODEL], ids=["program", "model"])
-def test_each_missing_name_of_the_other_kinds_is_told(project: Project, text: str) -> None:
-    [line] = lines(project, text.partition(CUT)[0] + CUT)
+def test_each_missing_name_of_the_other_kinds_is_told(bare_project: Project, text: str) -> None:
+    [line] = list_findings(bare_project, text.partition(CUT)[0] + CUT)
     assert "given/cases.py: facts is missing; " in line
 
 
 @pytest.mark.parametrize(
     "text", [sound_snippet(), PROGRAM, MODEL], ids=["kernel", "program", "model"]
 )
-def test_a_missing_demo_is_told(project: Project, text: str) -> None:
+def test_a_missing_demo_is_told(bare_project: Project, text: str) -> None:
     cut = re.sub(r"^def demo\(.*?(?=^\S)", "", text, flags=re.M | re.S)
-    [line] = lines(project, cut)
+    [line] = list_findings(bare_project, cut)
     assert "given/given.py: demo is missing; add `def demo(" in line
     assert ("demo(device)" in line) == (text != MODEL)
 
 
 @pytest.mark.parametrize("missing", ["given.py", "cases.py"])
-def test_both_files_must_be_there(project: Project, missing: str) -> None:
-    folder = given_source(project, sound_snippet()).folder
+def test_both_files_must_be_there(bare_project: Project, missing: str) -> None:
+    folder = read_given(bare_project, sound_snippet()).folder
     (folder / missing).unlink()
-    [found] = read_snippet(project, folder).findings
+    [found] = read_snippet(bare_project, folder).findings
     assert str(found).startswith(f"snippets/given/{missing}: is missing; ")
 
 
-def test_a_file_that_cannot_be_opened_is_not_called_missing(project: Project) -> None:
-    folder = given_source(project, sound_snippet()).folder
+def test_a_file_that_cannot_be_opened_is_not_called_missing(bare_project: Project) -> None:
+    folder = read_given(bare_project, sound_snippet()).folder
     (folder / "cases.py").unlink()
     (folder / "cases.py").symlink_to("cases.py")
-    [found] = read_snippet(project, folder).findings
+    [found] = read_snippet(bare_project, folder).findings
     assert f"cases.py: cannot be read ({os.strerror(errno.ELOOP)}); make it" in str(found)
     (folder / "cases.py").unlink()
     (folder / "cases.py").mkdir()
-    [found] = read_snippet(project, folder).findings
+    [found] = read_snippet(bare_project, folder).findings
     assert "cases.py: is missing; " in str(found)
 
 
@@ -170,24 +170,24 @@ PROOF_NAMES = ["CASES", "TIMED", "COUNTED", "inputs", "reference", "VARIANTS", "
 
 
 @pytest.mark.parametrize("name", PROOF_NAMES)
-def test_what_verifies_does_not_stand_in_the_snippet(project: Project, name: str) -> None:
+def test_what_verifies_does_not_stand_in_the_snippet(bare_project: Project, name: str) -> None:
     text = sound_snippet().replace("def demo(", f"{name} = 3\n\n\ndef demo(", 1)
-    [line] = lines(project, text)
-    assert line.startswith(f"snippets/given/given.py:{at(text, f'{name} = 3')}: ")
+    [line] = list_findings(bare_project, text)
+    assert line.startswith(f"snippets/given/given.py:{find_line(text, f'{name} = 3')}: ")
     assert f"{name} belongs in cases.py; move it there" in line
 
 
-def test_goals_without_predictions_are_told(project: Project) -> None:
+def test_goals_without_predictions_are_told(bare_project: Project) -> None:
     text = f"{MODEL}\n\nGOALS = ()\n"
-    [line] = lines(project, text)
+    [line] = list_findings(bare_project, text)
     assert "given/cases.py:" in line and "GOALS has no predictions to judge; add `def" in line
-    assert lines(project, f"{text}\n\ndef predictions():\n    return []\n") == []
-    [line] = lines(project, f"{MODEL}\n\npredictions = 3\n")
+    assert list_findings(bare_project, f"{text}\n\ndef predictions():\n    return []\n") == []
+    [line] = list_findings(bare_project, f"{MODEL}\n\npredictions = 3\n")
     assert "predictions is not a function; define it by `def predictions`" in line
 
 
-def test_a_demo_among_the_cases_is_told(project: Project) -> None:
-    [line] = lines(project, f"{sound_snippet()}\n\ndef demo(device):\n    pass\n")
+def test_a_demo_among_the_cases_is_told(bare_project: Project) -> None:
+    [line] = list_findings(bare_project, f"{sound_snippet()}\n\ndef demo(device):\n    pass\n")
     assert "given/cases.py:" in line and "demo belongs in given.py; move it there" in line
 
 
@@ -200,11 +200,11 @@ def test_a_demo_among_the_cases_is_told(project: Project) -> None:
     ],
 )
 def test_a_demo_takes_the_device_but_a_models(
-    project: Project, text: str, old: str, new: str, says: str
+    bare_project: Project, text: str, old: str, new: str, says: str
 ) -> None:
     changed = text.replace(old, new)
-    [line] = lines(project, changed)
-    assert f"given.py:{at(changed, 'def demo')}: demo {says}" in line
+    [line] = list_findings(bare_project, changed)
+    assert f"given.py:{find_line(changed, 'def demo')}: demo {says}" in line
 
 
 @pytest.mark.parametrize(
@@ -215,74 +215,76 @@ def test_a_demo_takes_the_device_but_a_models(
         ("from snippets.missing import missing", "model"),  # which check tells elsewhere
     ],
 )
-def test_what_imports_models_alone_is_a_model(project: Project, imported: str, kind: str) -> None:
-    given_source(project, MODEL.replace("import math", imported, 1), "other")
+def test_what_imports_models_alone_is_a_model(
+    bare_project: Project, imported: str, kind: str
+) -> None:
+    read_given(bare_project, MODEL.replace("import math", imported, 1), "other")
     text = MODEL.replace("import math", "import math\n\nfrom snippets.other import other")
-    assert given_source(project, text).kind == kind
+    assert read_given(bare_project, text).kind == kind
 
 
 @pytest.mark.parametrize("name", ["given.py", "given.cu", "cases.py"])
-def test_a_line_too_wide_to_be_shown_is_told(project: Project, name: str) -> None:
-    folder = given_source(project, sound_snippet()).folder
+def test_a_line_too_wide_to_be_shown_is_told(bare_project: Project, name: str) -> None:
+    folder = read_given(bare_project, sound_snippet()).folder
     path = folder / name
     before = path.read_text() if path.exists() else ""
     path.write_text(f"{before}# {'x' * 86}\n# {'x' * 87}\n")
-    [found] = read_snippet(project, folder).findings
+    [found] = read_snippet(bare_project, folder).findings
     number = before.count("\n") + 2
     assert str(found) == f"snippets/given/{name}:{number}: is 89 columns wide; keep it to 88"
 
 
 @pytest.mark.parametrize("file", ["given.py", "cases.py"])
-def test_the_path_is_left_alone(project: Project, file: str) -> None:
-    folder = given_source(project, PROGRAM).folder
+def test_the_path_is_left_alone(bare_project: Project, file: str) -> None:
+    folder = read_given(bare_project, PROGRAM).folder
     path = folder / file
     path.write_text(f"{path.read_text()}\n\nimport sys\n\nsys.path.insert(0, '')\n")
-    [found] = read_snippet(project, folder).findings
+    [found] = read_snippet(bare_project, folder).findings
     assert f"{file}:{len(path.read_text().splitlines())}: touches sys.path; " in str(found)
 
 
-def test_places_are_of_the_file_that_speaks_for_the_name(project: Project) -> None:
-    found = given_source(project, sound_snippet())
-    assert found.places["demo"] == ("given.py", at(sound_snippet(), "def demo"))
-    assert found.places["VARIANTS"] == ("cases.py", at(sound_snippet(), "VARIANTS ="))
+def test_places_are_of_the_file_that_speaks_for_the_name(bare_project: Project) -> None:
+    found = read_given(bare_project, sound_snippet())
+    assert found.places["demo"] == ("given.py", find_line(sound_snippet(), "def demo"))
+    assert found.places["VARIANTS"] == ("cases.py", find_line(sound_snippet(), "VARIANTS ="))
 
 
 @pytest.mark.parametrize("name", ["inputs", "reference", "cost"])
 @pytest.mark.parametrize("value", ["3", "lambda *a: None", "None"])
 def test_a_name_that_is_no_function_is_told_with_its_line(
-    project: Project, name: str, value: str
+    bare_project: Project, name: str, value: str
 ) -> None:
-    text = f"{without(name)}\n\n{name} = {value}\n"
-    [line] = lines(project, text)
-    assert f"cases.py:{at(text, f'{name} =')}: {name} is not a function; " in line
+    text = f"{remove_name(name)}\n\n{name} = {value}\n"
+    [line] = list_findings(bare_project, text)
+    assert f"cases.py:{find_line(text, f'{name} =')}: {name} is not a function; " in line
 
 
-def test_a_class_or_a_coroutine_is_no_function_either(project: Project) -> None:
-    [line] = lines(project, PROGRAM.replace("def demo(", "async def demo("))
+def test_a_class_or_a_coroutine_is_no_function_either(bare_project: Project) -> None:
+    [line] = list_findings(bare_project, PROGRAM.replace("def demo(", "async def demo("))
     assert "demo is not a function; define it by `def demo`" in line
 
 
 @pytest.mark.parametrize("name", ["Shapes", "FLOPs", "Error", "Raises", "Source"])
-def test_each_missing_section_is_told(project: Project, name: str) -> None:
+def test_each_missing_section_is_told(bare_project: Project, name: str) -> None:
     text = re.sub(rf"^{name} .*\n", "", sound_snippet(), flags=re.M)
-    [line] = lines(project, text)
+    [line] = list_findings(bare_project, text)
     wanted = {"FLOPs": "Bytes"}.get(name, name)
     assert f"given.py:1: the docstring has no {wanted} section; add a line `{wanted}" in line
 
 
-def test_bytes_stand_for_flops_and_shapes_are_for_kernels(project: Project) -> None:
-    assert lines(project, sound_snippet().replace("FLOPs ", "Bytes ")) == []
-    assert given_source(project, PROGRAM, "other").findings == ()
+def test_bytes_stand_for_flops_and_shapes_are_for_kernels(bare_project: Project) -> None:
+    assert list_findings(bare_project, sound_snippet().replace("FLOPs ", "Bytes ")) == []
+    assert read_given(bare_project, PROGRAM, "other").findings == ()
 
 
-def test_a_docstring_is_one_sentence_first(project: Project) -> None:
-    [line] = lines(project, PROGRAM.replace("ranks.\n", "ranks\n", 1))
+def test_a_docstring_is_one_sentence_first(bare_project: Project) -> None:
+    [line] = list_findings(bare_project, PROGRAM.replace("ranks.\n", "ranks\n", 1))
     assert "given.py:1: the docstring's first line is not one sentence; end it with a full" in line
 
 
-def test_no_docstring_is_one_finding(project: Project) -> None:
+def test_no_docstring_is_one_finding(bare_project: Project) -> None:
     text = PROGRAM.partition('"""\n\nimport')[2]
-    [line] = lines(project, f"import{text}")
+    [line] = list_findings(bare_project, f"import{text}")
     assert "given.py:1: has no docstring; open with the idea" in line
 
 
@@ -326,17 +328,17 @@ NEEDS = [
 
 
 @pytest.mark.parametrize(("value", "says"), NEEDS)
-def test_needs_are_literal_and_known(project: Project, value: str, says: str) -> None:
+def test_needs_are_literal_and_known(bare_project: Project, value: str, says: str) -> None:
     text = re.sub(r"^NEEDS = .*$", lambda _: f"NEEDS = {value}", sound_snippet(), flags=re.M)
-    [line] = lines(project, text)
-    assert f"cases.py:{at(text, 'NEEDS =')}: " in line
+    [line] = list_findings(bare_project, text)
+    assert f"cases.py:{find_line(text, 'NEEDS =')}: " in line
     assert says in line
 
 
-def test_all_that_is_wrong_with_needs_is_told_at_once(project: Project) -> None:
+def test_all_that_is_wrong_with_needs_is_told_at_once(bare_project: Project) -> None:
     value = '{"gpus": "2", "why": "x", "z": 1, "variants": {"a": {2: 2}, "c": {"why": ""}}}'
     text = re.sub(r"^NEEDS = .*$", f"NEEDS = {value}", sound_snippet(), flags=re.M)
-    assert [line.partition(": ")[2] for line in lines(project, text)] == [
+    assert [line.partition(": ")[2] for line in list_findings(bare_project, text)] == [
         "NEEDS.gpus is '2'; mend it",
         "NEEDS has the unknown key 'z'; known are sm, cpu, why, gpus, seconds, variants, modules, "
         "records",
@@ -357,21 +359,25 @@ def test_all_that_is_wrong_with_needs_is_told_at_once(project: Project) -> None:
         '{"sm": ">=80", "variants": {"product": {"sm": [90, 100]}}}',
     ],
 )
-def test_sound_needs_pass(project: Project, value: str) -> None:
+def test_sound_needs_pass(bare_project: Project, value: str) -> None:
     text = re.sub(r"^NEEDS = .*$", f"NEEDS = {value}", sound_snippet(), flags=re.M)
-    assert lines(project, text) == []
+    assert list_findings(bare_project, text) == []
 
 
-def test_what_a_snippet_needs_decides_where_it_runs(project: Project) -> None:
-    found = Snippet(project, "given", project.snippets / "given", needs={"sm": 90, "gpus": 2})
+def test_what_a_snippet_needs_decides_where_it_runs(bare_project: Project) -> None:
+    found = Snippet(
+        bare_project, "given", bare_project.snippets / "given", needs={"sm": 90, "gpus": 2}
+    )
     assert found.cannot_run(None, 0) == "needs a GPU"
     assert found.cannot_run(80, 2) == "needs SM 90; this GPU is SM 80"
     assert found.cannot_run(100, 2) == "needs SM 90; this GPU is SM 100"
     assert found.cannot_run(90, 1) == "needs 2 GPUs; this machine has 1"
     assert found.cannot_run(90, 2) is None
-    told = Snippet(project, "given", project.snippets / "given", needs={"cpu": "no clusters"})
+    told = Snippet(
+        bare_project, "given", bare_project.snippets / "given", needs={"cpu": "no clusters"}
+    )
     assert (told.cannot_run(None, 0), told.cannot_run(80, 1)) == ("no clusters", None)
-    interpreted = Snippet(project, "given", project.snippets / "given", needs={"sm": 90})
+    interpreted = Snippet(bare_project, "given", bare_project.snippets / "given", needs={"sm": 90})
     assert interpreted.cannot_run(None, 0) is None
 
 
@@ -387,10 +393,10 @@ def test_what_a_snippet_needs_decides_where_it_runs(project: Project) -> None:
     ],
 )
 def test_forbidden_imports_are_told_with_their_line(
-    project: Project, statement: str, says: str
+    bare_project: Project, statement: str, says: str
 ) -> None:
     text = PROGRAM.replace("import torch\n", f"import torch\n{statement}\n", 1)
-    found = lines(project, text)
+    found = list_findings(bare_project, text)
     assert found and all(says in line for line in found)
     place = next(
         n for n, line in enumerate(text.splitlines(), 1) if re.search("warpshelf|cuda", line)
@@ -399,20 +405,25 @@ def test_forbidden_imports_are_told_with_their_line(
 
 
 @pytest.mark.parametrize("statement", ["from snippets import cuda", "import cuda.core"])
-def test_the_allowed_imports_pass(project: Project, statement: str) -> None:
-    assert lines(project, PROGRAM.replace("import torch\n", f"import torch\n{statement}\n")) == []
+def test_the_allowed_imports_pass(bare_project: Project, statement: str) -> None:
+    assert (
+        list_findings(
+            bare_project, PROGRAM.replace("import torch\n", f"import torch\n{statement}\n")
+        )
+        == []
+    )
 
 
-def test_a_snippet_that_does_nothing_when_run_is_told(project: Project) -> None:
+def test_a_snippet_that_does_nothing_when_run_is_told(bare_project: Project) -> None:
     head, _, tail = PROGRAM.partition("\n\nif __name__")
-    [line] = lines(project, head + "\n" + CUT + tail.partition(CUT)[2])
+    [line] = list_findings(bare_project, head + "\n" + CUT + tail.partition(CUT)[2])
     assert "does nothing when run; end with `if __name__" in line
 
 
 @pytest.mark.parametrize("name", ["Given", "2d", "_given", "a-b", "a b", "\u00e9tude", "a.b"])
-def test_bad_folder_names_are_told(project: Project, name: str) -> None:
-    (project.snippets / name).mkdir()
-    [found] = [one for one in discover_snippets(project) if one.id == name]
+def test_bad_folder_names_are_told(bare_project: Project, name: str) -> None:
+    (bare_project.snippets / name).mkdir()
+    [found] = [one for one in discover_snippets(bare_project) if one.id == name]
     [line] = map(str, found.findings)
     assert line == (
         f"snippets/{name}/{name}.py: {name!r} is no snippet id; "
@@ -421,17 +432,17 @@ def test_bad_folder_names_are_told(project: Project, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch", "random", "class", "readings", "home", "cuda"])
-def test_a_name_with_another_meaning_is_told(project: Project, name: str) -> None:
-    [line] = map(str, given_source(project, PROGRAM, name).findings)
+def test_a_name_with_another_meaning_is_told(bare_project: Project, name: str) -> None:
+    [line] = map(str, read_given(bare_project, PROGRAM, name).findings)
     assert line == (
         f"snippets/{name}/{name}.py: {name!r} has another meaning here; choose another id"
     )
 
 
-def test_a_missing_module_is_told(project: Project) -> None:
-    folder = given_source(project, PROGRAM).folder
+def test_a_missing_module_is_told(bare_project: Project) -> None:
+    folder = read_given(bare_project, PROGRAM).folder
     (folder / "given.py").rename(folder / "other.py")
-    [found] = discover_snippets(project)
+    [found] = discover_snippets(bare_project)
     [line] = map(str, found.findings)
     assert line == "snippets/given/given.py: is missing; name the snippet's module given.py"
 
@@ -449,26 +460,26 @@ def test_a_missing_module_is_told(project: Project) -> None:
     ids=["syntax", "end", "nul", "latin", "deep", "nested"],
 )
 def test_what_is_no_python_is_told_and_harms_no_other(
-    project: Project, text: str | bytes, says: str
+    bare_project: Project, text: str | bytes, says: str
 ) -> None:
-    given_source(project, PROGRAM, "sound")
+    read_given(bare_project, PROGRAM, "sound")
     whole = text if isinstance(text, bytes) else text + CUT + PROGRAM.partition(CUT)[2]
-    [line] = lines(project, whole)
+    [line] = list_findings(bare_project, whole)
     assert says in line
-    assert [bool(one.findings) for one in discover_snippets(project)] == [True, False]
+    assert [bool(one.findings) for one in discover_snippets(bare_project)] == [True, False]
 
 
-def test_hostile_values_stay_on_one_line(project: Project) -> None:
+def test_hostile_values_stay_on_one_line(bare_project: Project) -> None:
     text = f'{PROGRAM}\n\nNEEDS = {{"a\\n\\x1b[2Jb": 1}}\n'
-    [line] = lines(project, text)
+    [line] = list_findings(bare_project, text)
     assert "\x1b" not in line
 
 
-def test_hidden_folders_are_no_snippets(project: Project) -> None:
+def test_hidden_folders_are_no_snippets(bare_project: Project) -> None:
     for name in (".git", "__pycache__"):
-        (project.snippets / name).mkdir()
-    (project.snippets / "cuda.py").write_text("")
-    assert discover_snippets(project) == []
+        (bare_project.snippets / name).mkdir()
+    (bare_project.snippets / "cuda.py").write_text("")
+    assert discover_snippets(bare_project) == []
 
 
 @given(st.text())

@@ -22,21 +22,21 @@ FACT = {
 }
 
 
-def kernel(*inputs: object) -> object:
+def echo_inputs(*inputs: object) -> object:
     return inputs
 
 
-def module(**changed: object) -> SimpleNamespace:
+def make_cases(**changed: object) -> SimpleNamespace:
     names: dict[str, object] = {
         "CASES": (
             {"m": 1, "dtype": "float32"},
             {"m": 37, "variants": ["one pass"], "kills": ["a"]},
         ),
         "TIMED": ({"m": 4096},),
-        "VARIANTS": {"one pass": kernel, "online": kernel},
-        "PEERS": {"torch": kernel},
-        "inputs": kernel,
-        "reference": kernel,
+        "VARIANTS": {"one pass": echo_inputs, "online": echo_inputs},
+        "PEERS": {"torch": echo_inputs},
+        "inputs": echo_inputs,
+        "reference": echo_inputs,
         "TOLERANCE": {"float32": (1e-4, "sums of 1e6 addends")},
         "LIMITS": {
             "*": {"registers": 128, "spilled_bytes": 0, "matrix_instructions": True},
@@ -46,32 +46,32 @@ def module(**changed: object) -> SimpleNamespace:
     return SimpleNamespace(**names | changed)
 
 
-def rows(needs: dict | None = None, **changed: object) -> list[tuple[str, str, str]]:
+def list_problems(needs: dict | None = None, **changed: object) -> list[tuple[str, str, str]]:
     try:
-        values.read_obligations(module(**changed), "kernel", needs or {})
+        values.read_obligations(make_cases(**changed), "kernel", needs or {})
     except values.MalformedCases as malformed:
         return [tuple(problem) for problem in malformed.problems]
     return []
 
 
 def test_a_sound_kernel_has_no_problem() -> None:
-    assert rows() == []
-    assert rows({"variants": {"online": {"sm": 90}, "torch": {"cpu": "no"}}}) == []
-    bare = module()
+    assert list_problems() == []
+    assert list_problems({"variants": {"online": {"sm": 90}, "torch": {"cpu": "no"}}}) == []
+    bare = make_cases()
     del bare.TOLERANCE, bare.LIMITS
     found = values.read_obligations(bare, "kernel", {})
     assert (found.tolerance, found.limits, found.cost) == ({}, {}, None)
-    assert rows(TIMED=()) == []
+    assert list_problems(TIMED=()) == []
 
 
 @pytest.mark.parametrize("kind", ["program", "model"])
 def test_only_kernels_have_cases(kind: str) -> None:
-    found = values.read_obligations(SimpleNamespace(facts=kernel), kind, {})
-    assert found == values.Obligations(facts=kernel)
+    found = values.read_obligations(SimpleNamespace(facts=echo_inputs), kind, {})
+    assert found == values.Obligations(facts=echo_inputs)
 
 
 def test_what_a_case_kills_is_no_property_of_it() -> None:
-    found = values.read_obligations(module(), "kernel", {})
+    found = values.read_obligations(make_cases(), "kernel", {})
     assert found.cases == ({"m": 1, "dtype": "float32"}, {"m": 37, "variants": ["one pass"]})
     assert found.kills == ((), ("a",))
     assert [found.variants_for(case) for case in found.cases] == [
@@ -82,14 +82,14 @@ def test_what_a_case_kills_is_no_property_of_it() -> None:
 
 def test_cases_to_count_are_verified_after_the_others() -> None:
     more = ({"m": 512, "variants": ["online"]}, {"m": 256, "kills": ["b", "c"]})
-    found = values.read_obligations(module(COUNTED=more), "kernel", {})
+    found = values.read_obligations(make_cases(COUNTED=more), "kernel", {})
     assert [case["m"] for case in found.cases] == [1, 37, 512, 256]
     assert found.kills == ((), ("a",), (), ("b", "c"))
     assert found.counted == range(2, 4)
     assert found.timed == ({"m": 4096},)
     assert found.variants_for(found.cases[2]) == ["online"]
     assert "kills" not in found.cases[3]
-    for none in (module(), module(COUNTED=())):
+    for none in (make_cases(), make_cases(COUNTED=())):
         assert len(values.read_obligations(none, "kernel", {}).counted) == 0
 
 
@@ -131,17 +131,17 @@ for _ in range(5000):
         ("COUNTED", ({"variants": ["torch"]},), "COUNTED[0]['variants'] is ['torch']"),
         ("COUNTED", ({"kills": "a"},), "COUNTED[0]['kills'] is 'a'"),
         ("VARIANTS", {}, "VARIANTS is {}"),
-        ("VARIANTS", [kernel], "VARIANTS is ["),
+        ("VARIANTS", [echo_inputs], "VARIANTS is ["),
         (
             "VARIANTS",
-            {"one pass": 3, "online": kernel},
+            {"one pass": 3, "online": echo_inputs},
             "VARIANTS names 'one pass', which is no function",
         ),
-        ("VARIANTS", {1: kernel}, "VARIANTS names 1, which is no function"),
+        ("VARIANTS", {1: echo_inputs}, "VARIANTS names 1, which is no function"),
         ("PEERS", {}, "PEERS is {}"),
         ("PEERS", None, "PEERS is None"),
         ("PEERS", {"torch": "torch.softmax"}, "PEERS names 'torch', which is no function"),
-        ("PEERS", {"online": kernel}, "'online' is a variant as well"),
+        ("PEERS", {"online": echo_inputs}, "'online' is a variant as well"),
         ("CASES", ({"variants": "one pass"},), "CASES[0]['variants'] is 'one pass'"),
         ("CASES", ({"variants": ["torch"]},), "CASES[0]['variants']"),
         ("TIMED", ({"variants": [["online"]]},), "TIMED[0]['variants']"),
@@ -175,7 +175,7 @@ for _ in range(5000):
     ],
 )
 def test_each_malformed_value_gets_one_row(name: str, value: object, says: str) -> None:
-    [(attribute, what, mend)] = rows(**{name: value})
+    [(attribute, what, mend)] = list_problems(**{name: value})
     assert attribute == name
     assert says in what
     assert len(what) < 300
@@ -183,23 +183,23 @@ def test_each_malformed_value_gets_one_row(name: str, value: object, says: str) 
 
 
 def test_needs_may_name_what_there_is_only() -> None:
-    [(attribute, what, _)] = rows({"variants": {"onlin": {"sm": 90}, "online": {}}})
+    [(attribute, what, _)] = list_problems({"variants": {"onlin": {"sm": 90}, "online": {}}})
     assert attribute == "NEEDS"
     assert "'onlin'" in what
-    assert len(rows({"variants": {"x": {}, 1: {}}})) == 2
+    assert len(list_problems({"variants": {"x": {}, 1: {}}})) == 2
 
 
 def test_everything_wrong_is_said_at_once() -> None:
-    found = rows(CASES=(), TIMED=None, VARIANTS={}, PEERS={})
+    found = list_problems(CASES=(), TIMED=None, VARIANTS={}, PEERS={})
     assert [row[0] for row in found] == ["CASES", "TIMED", "VARIANTS", "PEERS"]
-    assert [row[0] for row in rows(COUNTED=[3], CASES=())] == ["CASES", "COUNTED"]
+    assert [row[0] for row in list_problems(COUNTED=[3], CASES=())] == ["CASES", "COUNTED"]
 
 
 @given(
     st.sampled_from(["CASES", "TIMED", "COUNTED", "VARIANTS", "PEERS", "TOLERANCE", "LIMITS"]), ANY
 )
 def test_no_value_breaks_the_check(name: str, value: object) -> None:
-    for row in rows(**{name: value}):
+    for row in list_problems(**{name: value}):
         assert all(isinstance(text, str) and text for text in row)
 
 
@@ -288,7 +288,7 @@ def test_a_sound_fact_has_no_problem() -> None:
     assert values.fact_problem(FACT | {"value": HTTPStatus.OK}) is None  # an int of its own class
 
 
-def holds(value: float, expected: float, tolerance: float) -> bool:
+def check_fact(value: float, expected: float, tolerance: float) -> bool:
     return values.fact_holds(FACT | dict(value=value, expected=expected, tolerance=tolerance))
 
 
@@ -320,12 +320,12 @@ def holds(value: float, expected: float, tolerance: float) -> bool:
 def test_a_fact_holds_within_its_tolerance(
     value: float, expected: float, tolerance: float, held: bool
 ) -> None:
-    assert holds(value, expected, tolerance) is held
+    assert check_fact(value, expected, tolerance) is held
 
 
 @given(st.integers(-(10**29), 10**29), st.integers(-3, 3))
 def test_whole_numbers_are_compared_exactly(value: int, off: int) -> None:
-    assert holds(value + off, value, 0) is (off == 0)
+    assert check_fact(value + off, value, 0) is (off == 0)
 
 
 @given(ANY, ANY, ANY)
@@ -343,7 +343,7 @@ def test_what_is_well_formed_can_be_judged(
 # SPACE: what is asked of it, and which configurations it has.
 
 
-def declared(**more: object) -> dict:
+def declare_space(**more: object) -> dict:
     return {
         "parameters": {"tile": (16, 32, 64), "order": ("rows", "columns")},
         "allowed": lambda tile, order: tile > 16 or order == "rows",
@@ -357,8 +357,8 @@ def declared(**more: object) -> dict:
 
 
 def test_a_space_has_every_allowed_configuration_in_order() -> None:
-    assert rows(SPACE=declared()) == []
-    assert list(values.Space(**declared()).configurations()) == [
+    assert list_problems(SPACE=declare_space()) == []
+    assert list(values.Space(**declare_space()).configurations()) == [
         {"tile": 16, "order": "rows"},
         {"tile": 32, "order": "rows"},
         {"tile": 32, "order": "columns"},
@@ -367,7 +367,7 @@ def test_a_space_has_every_allowed_configuration_in_order() -> None:
     ]
 
 
-def broken(**configuration: object) -> bool:
+def raise_key_error(**configuration: object) -> bool:
     raise KeyError("bm")
 
 
@@ -385,16 +385,16 @@ def broken(**configuration: object) -> bool:
         ({"parameters": {"tile": (None,), "order": (1,)}}, "not plain values"),
         ({"parameters": {"tile": ("a b",), "order": (1,)}}, "not plain values"),
         ({"parameters": {"tile": (1, 1), "order": (1,)}}, "with a value twice"),
-        ({"allowed": broken}, "SPACE['allowed'] raised KeyError"),
+        ({"allowed": raise_key_error}, "SPACE['allowed'] raised KeyError"),
         ({"allowed": lambda tile, order: False}, "allows 0 configurations"),
         ({"parameters": {"tile": (*range(4097),), "order": (1,)},
           "allowed": lambda tile, order: True}, "allows 4097 configurations"),
     ],
 )  # fmt: skip
 def test_a_malformed_space_is_refused(more: dict, says: str) -> None:
-    [(name, what, _)] = rows(SPACE=declared(**more))
+    [(name, what, _)] = list_problems(SPACE=declare_space(**more))
     assert name == "SPACE" and says in what
 
 
 def test_a_space_that_is_no_dict_is_refused() -> None:
-    assert [what for _, what, _ in rows(SPACE=[1])] == ["SPACE is not an object"]
+    assert [what for _, what, _ in list_problems(SPACE=[1])] == ["SPACE is not an object"]
