@@ -487,7 +487,7 @@ def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None
     trial.page("other.md", f'# Other\n\n--8<-- "{fragment}"\n')
     found = trial.shelf("check")
     assert found.returncode == 1
-    assert "docs/other.md:3: embeds a list whose links are those of docs/" in found.stderr
+    assert "docs/other.md:3: embeds a list whose links only work on docs/" in found.stderr
 
 
 def test_an_empty_topic_says_so(site: dict[str, str]) -> None:

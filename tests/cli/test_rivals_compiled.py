@@ -92,7 +92,7 @@ def change(one: Snippet, old: str, new: str) -> None:
 @pytest.mark.exhaustive("public kernels, compiled by their own means")
 def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clones: Path) -> None:
     (told,) = said(sound)
-    assert "rivals.yml:1: scale is not compiled as its entry has it; run `shelf rivals" in told
+    assert "rivals.yml:1: scale has no build that matches its entry; run `shelf rivals" in told
     words = ("rivals", "transpose", "--checkouts", str(clones))
     done = trial.shelf(*words)
     assert (done.returncode, done.stderr) == (0, "")
@@ -112,7 +112,7 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
     change(sound, "BLOCK: 128", "BLOCK: 256")
     stale = said(sound)
     assert len(stale) == 2 and "not compiled as its entry has it" in stale[0]
-    assert "rivals.json: has 1 of kernels that rivals.yml does not name" in stale[1]
+    assert "rivals.json: holds builds of kernels that rivals.yml does not name: 1" in stale[1]
     assert build_snippet_pages.pair_rivals(sound, [kept_view])[0] == []
     change(sound, "BLOCK: 256", "BLOCK: 128")
     change(sound, "transpose_naive", "transpose_tiled")

@@ -78,12 +78,12 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet)
             "a-papre",
             ":6: the reading 'a-papre' is not on the shelf; write a-paper, or add the reading",
         ),
-        ("m: 4096", "m: 4095", ":8: case fits none of the 1 timed cases, not one; name what"),
-        ("m: 4096", "n: 2, o: 1", ":8: case fits none of the 1 timed cases"),
+        ("m: 4096", "m: 4095", ":8: case matches none of the 1 timed cases, not one; give the"),
+        ("m: 4096", "n: 2, o: 1", ":8: case matches none of the 1 timed cases"),
         (
             "{m: 4096}",
             "{m: 4096}\n  variant: two pass",
-            ":9: variant 'two pass' is none of that case; write one of three passes",
+            ":9: variant is 'two pass', which that case does not have; write one of three passes",
         ),
         ("2.5\n  unit: TB/s", '2.5\n  unit: "%"\n  share_of: none', "share_of 'none' is none of"),
     ],
@@ -100,7 +100,7 @@ def test_a_case_that_fits_several_is_said(sound: Snippet) -> None:
     found = record(0, snippet="sound", digest=sound.digest)
     path.write_text(dump_json(found | {"due": [timed, {**timed, "case": {"m": 4096, "n": 3}}]}))
     [line] = faults(sound, FIGURE)
-    assert "case fits 2 of the 2 timed cases, not one" in line
+    assert "case matches 2 of the 2 timed cases, not one" in line
 
 
 def test_without_a_current_record_no_case_is_judged(sound: Snippet) -> None:

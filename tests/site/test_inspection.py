@@ -238,30 +238,30 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (no_record, "snippets/sound/sound.py: has no record of a check on a CPU; run `shelf run"),
     (damaged, f"{RESULTS}/imaginary-g9-80gb.json:"),
     (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; put"),
-    (stray, f"{RESULTS}/notes.txt: is no record; remove it"),
+    (stray, f"{RESULTS}/notes.txt: is not a record; remove it"),
     (stray_view, f"{RESULTS}/cpu.xz: is not an xz file"),
     (no_views, f"{RESULTS}/cpu.xz: has no view of one pass on sm_90, and 1 more; run `"),
-    (on_no_page, "snippets/sound/sound.py: is on no page; embed it by `--8<--"),
-    (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is no reading; write a-paper"),
+    (on_no_page, "snippets/sound/sound.py: is not on any page; embed it on a page with `--8<--"),
+    (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is not a reading; write a"),
     (list_without_page, "docs/kernels/sums.yml: has no page beside it; write docs/kernels/sums.md"),
-    (broken_link, f"docs/{TOPIC}.md:3: links to index.md, which is no page; mend the link"),
-    (broken_absolute_link, f"docs/{TOPIC}.md:3: links to /kernels/index.md, which is no page"),
-    (no_such_snippet, "docs/index.md:4: embeds the snippet 'sounds', which is not there; "),
+    (broken_link, f"docs/{TOPIC}.md:3: links to index.md, which is not a page; fix it"),
+    (broken_absolute_link, f"docs/{TOPIC}.md:3: links to /kernels/index.md, which is not a page"),
+    (no_such_snippet, "docs/index.md:4: embeds the snippet 'sounds', which does not exist; "),
     (no_such_file, "docs/index.md:3: embeds 'sound/sound.cu', which is neither a fragment nor"),
-    (code_as_prose, "docs/index.md:3: embeds sound/sound.py:kernel as prose, not as code; put it "
+    (code_as_prose, "docs/index.md:3: embeds sound/sound.py:kernel outside a code fence; put it "
                     "between ```python and ```"),
-    (recipe_as_prose, "docs/index.md:7: embeds slurm.sh as prose, not as code; put it between"),
-    (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels' of sound/sound"),
-    (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which is no id; "
+    (recipe_as_prose, "docs/index.md:7: embeds slurm.sh outside a code fence; put it between"),
+    (no_such_section, f"docs/{TOPIC}.md:{EMBEDDED}: embeds the section 'kernels', which sound/"),
+    (no_such_reading, "docs/index.md:3: embeds the reading 'a-papr', which does not exist; "
                       'write "reading/a-paper.md"'),
     (no_such_timeline, "docs/index.md:3: embeds 'sound/timelines/triple.md', but sound draws no "
                        "picture of that name; write one of timelines/one-by-one, timelines/pair"),
-    (timeline_of_no_snippet, "docs/index.md:3: embeds a picture of the snippet 'sounds', which is "
-                             'not there; write "sound/timelines/pair.md"'),
+    (timeline_of_no_snippet, "docs/index.md:3: embeds a picture of the snippet 'sounds', which "
+                             'does not exist; write "sound/timelines/pair.md"'),
     (old_schema, "docs/assets/readings.schema.json: is not the schema that the readings have now; "
                  "run `shelf schema --write` and commit"),
     (lost_schema, "docs/assets/readings.schema.json: is missing, but .vscode/settings.json names"),
-    (no_such_list, "docs/index.md:5: embeds the readings of 'kernels/sums', which is no topic; "),
+    (no_such_list, "docs/index.md:5: embeds the readings of 'kernels/sums', which is not a topic"),
     (broken_source, "snippets/sound/sound.py: demo is missing; add `def demo(device):`"),
     (bad_folder, "snippets/Sound/Sound.py: 'Sound' is no snippet id; name the folder"),
 ]  # fmt: skip

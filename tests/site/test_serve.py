@@ -211,7 +211,7 @@ def test_the_reference_names_sound_snippets_and_all_modules(shelf: Trial) -> Non
 
 @pytest.mark.exhaustive("a site, built twice")
 def test_a_site_is_not_built_again_unless_something_changed(shelf: Trial) -> None:
-    same = "site/ is as it was built: nothing that it shows has changed\n"
+    same = "site/ is up to date: nothing that it shows has changed\n"
     page = shelf.root / f"site/{TOPIC}/index.html"
     assert shelf.process("site").stdout != same and page.is_file()
     assert shelf.process("site").stdout == same
@@ -373,7 +373,7 @@ def test_every_change_arrives_on_the_served_page(shelf: Trial) -> None:
         arrives(page, "The first words.", log, 40)
         shelf.page(f"{TOPIC}.md", PAGE.replace("The first", "Other"))
         arrives(page, "Other words.", log)
-        assert re.findall(r"Making (\S+) anew", log.read_text()) == [f"{TOPIC}.md"]
+        assert re.findall(r"Rebuilding (\S+)", log.read_text()) == [f"{TOPIC}.md"]
         # As many editors save: the new file is moved over the old one.
         write_atomically(shelf.root / f"docs/{TOPIC}.yml", LIST.replace("A paper on", "Notes on"))
         arrives(page, "Notes on products", log)

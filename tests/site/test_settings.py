@@ -82,9 +82,9 @@ def test_the_environment_speaks(trial: Trial, monkeypatch: pytest.MonkeyPatch) -
             "mkdocs.yml:1: site_name is 'a mapping'; write the name on one line",
         ),
         ("edit_uri_template: https://example.org/{path}\n", "mkdocs.yml:1: edit_uri_template is "),
-        ("site_name: 'a\n", "mkdocs.yml:2: is no YAML: found unexpected end of stream; quote"),
-        ("- site_name\n", "mkdocs.yml:1: is no mapping of settings; write `site_name: …`"),
-        ("", "mkdocs.yml:1: is no mapping of settings; "),
+        ("site_name: 'a\n", "mkdocs.yml:2: is not YAML: found unexpected end of stream; quote"),
+        ("- site_name\n", "mkdocs.yml:1: is not a mapping of settings; write `site_name: …`"),
+        ("", "mkdocs.yml:1: is not a mapping of settings; "),
     ],
 )
 def test_each_fault_is_one_line(trial: Trial, text: str, says: str) -> None:

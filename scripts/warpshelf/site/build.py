@@ -1,9 +1,9 @@
-"""A build: what has changed is rendered, then MkDocs or Zensical makes the pages, strictly.
+"""Builds the site: renders what changed, then runs MkDocs or Zensical in strict mode.
 
-Pieces are rendered as MkDocs reads them: it passes a link in HTML on as it is, and resolves one of
-Markdown from the root of docs/. Zensical takes every relative link to start at the page's source,
-and passes links from the root on. So it gets a copy of the project, with its includes written out
-and both kinds of link turned into what leads to the same place.
+Fragments are rendered for MkDocs, which leaves links in HTML alone and resolves Markdown links from
+the root of docs/. Zensical resolves every relative link from the page's source and leaves links
+from the root alone. So it builds a copy of the project in which includes are expanded and both
+kinds of link are rewritten to the same target.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from warpshelf.live import runtime
 from warpshelf.site import freshness
 
 BUILDERS = {"mkdocs": "make pages", "zensical": "make test"}  # and what installs each
-# A page is a tree of many small objects; looking for garbage among them took a tenth of a build.
+# A page is a tree of many small objects; collecting garbage took a tenth of a build.
 MKDOCS = """
 import gc
 gc.set_threshold(200_000, 50, 100)
@@ -45,7 +45,7 @@ class RenderResult(NamedTuple):
 
 
 def update_fragments(project: Project) -> RenderResult:
-    """Bring every fragment up to date, and say what is wrong; nothing that is as it was is read."""
+    """Bring every fragment up to date and return what is wrong; skipped if nothing changed."""
     if missing := runtime.prepare_runtime(project):
         sys.stderr.write(f"calculators are not live in this build: {missing}\n")
     inputs = freshness.source_digest(project)
@@ -61,16 +61,16 @@ def update_fragments(project: Project) -> RenderResult:
 
 
 def report_fragments(project: Project) -> list[Finding]:
-    """The same, and what is wrong on standard error."""
+    """Bring every fragment up to date and write what is wrong to standard error."""
     findings = update_fragments(project).findings
     sys.stderr.write("".join(f"{finding}\n" for finding in findings))
     return findings
 
 
 def build_site(project: Project, site_dir: Path | None = None, builder: str = "mkdocs") -> int:
-    """Render and build, strictly; 0 where nothing at all was wrong.
+    """Render and build in strict mode; 0 if nothing was wrong.
 
-    A snippet or reading with a fault loses its place on the page, and the rest is built as usual.
+    A snippet or reading with a fault is left off its page; the rest is built as usual.
     """
     if builder not in BUILDERS:
         what, mend = f"is {builder!r}", f"write one of {', '.join(BUILDERS)}"
@@ -81,7 +81,7 @@ def build_site(project: Project, site_dir: Path | None = None, builder: str = "m
     inputs = freshness.builder_digest(builder, project)
     known = freshness.read_note(project, "built", inputs)
     if known and (known["site"], known["outputs"]) == (str(target), freshness.hash_folder(target)):
-        print(f"{target.name}/ is as it was built: nothing that it shows has changed")
+        print(f"{target.name}/ is up to date: nothing that it shows has changed")
     else:
         if (run_mkdocs if builder == "mkdocs" else _run_zensical)(project, target):
             return 1
@@ -91,20 +91,20 @@ def build_site(project: Project, site_dir: Path | None = None, builder: str = "m
 
 
 def require_builder(name: str) -> None:
-    """Raise ShelfError where a builder is not installed."""
+    """Raise ShelfError if a builder is not installed."""
     if find_spec(name) is None:
         mend = f"run `{BUILDERS[name]}`, which installs it"
         raise ShelfError(Finding(name, None, "is not installed in this environment", mend))
 
 
 def run_mkdocs(project: Project, target: Path) -> int:
-    """Build the rendered project into `target`; the status that MkDocs ends with."""
+    """Build the rendered project into `target`; returns MkDocs' exit status."""
     words = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(target)]
-    # What reads the reference asks Git three times a module where its source may lie on the web;
-    # no page shows that, and where it finds no repository it asks once.
+    # mkdocstrings asks Git three times a module for a link to its source. No page shows one, and
+    # without a repository it asks once.
     around = {**child_environment(), "GIT_DIR": os.devnull}
     status = subprocess.run(words, cwd=project.root, env=around, check=False).returncode
-    if status == 0:  # no page in English asks for how others are searched, nor for maps to sources
+    if status == 0:  # pages in English load no search for other languages, and no source maps
         shutil.rmtree(target / "assets" / "javascripts" / "lunr", ignore_errors=True)
         for path in (target / "assets").rglob("*.map"):
             path.unlink()
@@ -112,17 +112,17 @@ def run_mkdocs(project: Project, target: Path) -> int:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment, in which a child finds the tooling as well."""
+    """This process's environment, with the tooling on PYTHONPATH."""
     ours = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": paths}
 
 
 def _run_zensical(project: Project, target: Path) -> int:
-    """The same by Zensical, which writes below the folder of its settings: so it gets a copy."""
+    """Build a copy of the project with Zensical, which writes below the folder of its settings."""
     for source in (project.docs, project.snippets):
         if source.is_relative_to(target) or target.is_relative_to(source):
-            what = f"holds sources of the project, or lies in {project.relative_path(source)}/"
+            what = f"would overwrite sources of the project in {project.relative_path(source)}/"
             raise ShelfError(Finding(str(target), None, what, "name another folder"))
     words = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "mkdocs.yml"]
     (project.root / "build").mkdir(exist_ok=True)
@@ -138,7 +138,7 @@ def _run_zensical(project: Project, target: Path) -> int:
             page = path.relative_to(copy / "docs").as_posix()
             text = port_page(path.read_text(encoding="utf-8"), page, project.fragments)
             path.write_text(text, encoding="utf-8", newline="\n")
-        # A reference page is read below the working directory, so that is the copy.
+        # mkdocstrings looks for modules below the working directory, so run in the copy.
         status = subprocess.run(words, cwd=copy, check=False).returncode
         if status == 0:
             target.mkdir(parents=True, exist_ok=True)
@@ -156,9 +156,9 @@ STANDS = re.compile(r"[a-z][a-z0-9+.-]*:|[/#?]", re.IGNORECASE)  # an address th
 
 
 def port_page(text: str, page: str, fragments: Path) -> str:
-    """The text of `page`, such as `kernels/softmax.md`, as Zensical reads it.
+    """The text of `page`, such as `kernels/softmax.md`, rewritten for Zensical.
 
-    Each rendered piece stands in the place of its include, and links lead where they led.
+    Includes are replaced by their fragments; links keep their targets.
     """
     lines: list[str] = []
     for line in text.split("\n"):
@@ -180,7 +180,7 @@ def port_page(text: str, page: str, fragments: Path) -> str:
 
 
 def relink_line(line: str, page: str) -> str:
-    """The line with links that lead from the source of `page` to where they led before."""
+    """The line with its links relative to the source of `page`; their targets stay the same."""
     folder = f"/{posixpath.dirname(page)}"
     here = f"/{page_address(page)}"
 

@@ -1,6 +1,6 @@
 """What may be shown of each snippet: its state on each machine, its code, its readings.
 
-Also what others state of it, and the public kernels that stand beside its own.
+Also the figures that others publish for it, and the public kernels shown beside its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SNIPPET = r"(?P<id>[a-z][a-z0-9_]*)/(?P<piece>[a-z]+)\.md"
 
 
 def find_embeds(written: Mapping[str, Page], name: str) -> Iterator[tuple[Page, re.Match[str]]]:
-    """What pages embed, where the pattern `name` matches it whole."""
+    """Each embed whose whole target matches the pattern `name`, with its page."""
     for page in written.values():
         for embed in EMBED.finditer(page.text):
             if found := re.fullmatch(name, embed["target"]):
@@ -66,10 +66,10 @@ def build_snippet_page(
     repository: str | None = None,
     history: History | None = None,
 ) -> tuple[SnippetPage, list[Finding]]:
-    """All that the page of `snippet` shows, and what was found wrong on the way.
+    """All that the page of `snippet` shows, and what is wrong with it.
 
-    `repository` is the address of the project, and `history` what its records were before, where
-    known.
+    `repository` is the address of the project, `history` the earlier versions of its records; both
+    may be unknown.
     """
     states, findings = snippet_states(snippet, ledger)
     stated, wrong = load_claims(snippet, shelf)
@@ -143,7 +143,7 @@ def passed_results(record: Record) -> list[tuple[Record, Record]]:
 
 
 def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> MachineState:
-    """What the record of a key, and what this checkout has seen since, allow a page to claim."""
+    """What a page may claim of one machine, by its record and this checkout's ledger."""
     slug = found["machine"]["slug"]
     run = snippet.id, slug, snippet.digest
     if failure := ledger.failure_line(*run):
@@ -186,7 +186,7 @@ def code_listings(
 
 
 def load_claims(snippet: Snippet, shelf: Shelf) -> tuple[list[Claim], list[Finding]]:
-    """What others state for a snippet, as far as the shelf has who states it."""
+    """The figures that others publish for a snippet, if their reading is on the shelf."""
     folder = snippet.project.relative_path(snippet.folder)
     figures, findings = published.load_figures(snippet.folder, folder)
     return [
@@ -197,13 +197,13 @@ def load_claims(snippet: Snippet, shelf: Shelf) -> tuple[list[Claim], list[Findi
 
 
 def suggest_reading(name: str, shelf: Shelf) -> str:
-    """How to mend the id of a reading that is not on the shelf."""
+    """How to mend an id that no reading has."""
     otherwise = "name the id of a reading in docs/"
     return f"{suggest_match(name, shelf.readings, otherwise)}, or add the reading"
 
 
 def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
-    """What is wrong with the figures that others state of a snippet."""
+    """What is wrong with the figures that others publish for a snippet."""
     folder = snippet.project.relative_path(snippet.folder)
     figures, findings = published.load_figures(snippet.folder, folder)
     yield from findings
@@ -219,11 +219,11 @@ def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
             what = f"case is given, but a {snippet.kind} has no cases"
             yield figure.make_finding(what, "remove it", "case")
         if case is None or due is None or snippet.kind != "kernel":
-            continue  # without a current record of the CPU there is no telling
+            continue  # cannot be checked without a current CPU record
         found = [row for row in due if matches_case(case, row["case"])]
         if len(found) != 1:
-            what = f"case fits {len(found) or 'none'} of the {len(due)} timed cases, not one"
-            mend = "name what tells it from the others, as in TIMED of cases.py"
+            what = f"case matches {len(found) or 'none'} of the {len(due)} timed cases, not one"
+            mend = "give the keys that single one out, as in TIMED of cases.py"
             yield figure.make_finding(what, mend, "case")
             continue
         peers = found[0]["peers"]
@@ -231,14 +231,14 @@ def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
             said = getattr(figure, key)
             if said is not None and said not in known:
                 mend = f"write one of {', '.join(known)}" if known else "remove it"
-                what = f"{key} {said!r} is none of that case"
+                what = f"{key} is {said!r}, which that case does not have"
                 yield figure.make_finding(what, mend, key)
 
 
 def pair_rivals(
     snippet: Snippet, views: Sequence[View]
 ) -> tuple[list[RivalComparison], list[Finding]]:
-    """Each public kernel that was compiled as its entry now has it, and ours of `views`."""
+    """Each public kernel that was compiled from its present entry, and ours from `views`."""
     shown = snippet.project.relative_path(snippet.folder)
     known, findings = published.load_rivals(snippet.folder, shown)
     answers, wrong = builds.load_rivals(snippet.folder, shown)
@@ -261,13 +261,13 @@ def check_rivals(snippet: Snippet) -> Iterator[Finding]:
     done = {one.rival.digest for one in found}
     for rival in known:
         if rival.digest not in done:
-            what = f"{rival.kernel} is not compiled as its entry has it"
+            what = f"{rival.kernel} has no build that matches its entry"
             yield rival.make_finding(what, again)
     if extra := builds.load_rivals(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
-        what = f"has {len(extra)} of kernels that {published.RIVALS} does not name"
+        what = f"holds builds of kernels that {published.RIVALS} does not name: {len(extra)}"
         yield Finding(f"{shown}/{builds.FILE}", None, what, again)
     by = {(one["variant"], one["kernel"]): one["compiler"] for one in views}
-    for pair in found if views else ():  # without current views there is no telling
+    for pair in found if views else ():  # cannot be checked without current views
         rival, beside = pair.rival, (pair.rival.beside.variant, pair.rival.beside.kernel)
         if beside not in by:
             names = "; ".join(sorted(f"{variant}: {kernel}" for variant, kernel in by))

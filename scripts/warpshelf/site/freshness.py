@@ -1,4 +1,4 @@
-"""Whether the last rendering, check and build are those of the present sources, by their bytes.
+"""Whether the last rendering, check and build still match the sources, by digest.
 
 A note in .shelf/ has one digest of all that was read (pages, lists, snippets with their records and
 earlier versions of these, settings, the ledger, the tooling itself) and one of all that was

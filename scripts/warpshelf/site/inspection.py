@@ -46,7 +46,7 @@ LINES = re.compile(r"\d*:\d*|\d+")  # in the place of a section's name
 def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
     """Every finding on snippets, records, readings, pages and settings, sorted.
 
-    Also what is no fault but good to know: records beside others, and why they differ.
+    Also remarks, which are not faults: records that differ from others, and why.
     """
     held = project_content.load_project(project)
     ids = {one.id for one in held.snippets}
@@ -69,7 +69,7 @@ def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
 def _check_snippet(
     one: Snippet, shelf: Shelf, shown: Mapping[str, str], past: History
 ) -> Iterator[Finding]:
-    """What is wrong around a snippet whose source is well."""
+    """What is wrong around a snippet whose own source is valid."""
     path = one.project.relative_path(one.path)
     yield from mutants.check_mutants(one)
     yield from build_snippet_pages.check_claims(one, shelf)
@@ -91,20 +91,20 @@ def _check_snippet(
         for fault in (*faults, *claim_check.claim_errors(record, current or {}, one)):
             yield Finding(where, None, fault, f"make it again with `shelf run {one.id}`")
         if key_slug(slug) != CPU and "origin" not in record:
-            mend = "hand it in again by `shelf import --by NAME`"
+            mend = "import it again with `shelf import --by NAME`"
             yield Finding(where, None, "does not say who made it", mend)
     yield from bundle.check_attestations(one, records)
     if one.id not in shown:
-        mend = f'embed it by `--8<-- "{one.id}/whole.md"` on a page'
-        yield Finding(path, None, "is on no page", mend)
+        mend = f'embed it on a page with `--8<-- "{one.id}/whole.md"`'
+        yield Finding(path, None, "is not on any page", mend)
     for name in one.readings:
         if name not in shelf.readings and name not in shelf.refused:
             mend = build_snippet_pages.suggest_reading(name, shelf)
-            yield Finding(path, 1, f"its Source {name!r} is no reading", mend)
+            yield Finding(path, 1, f"its Source {name!r} is not a reading", mend)
     for stray in sorted(one.results.glob("*")):
         if stray.suffix != ".json" and stray.name not in (store.PACK, store.ATTESTATIONS):
             where = one.project.relative_path(stray)
-            yield Finding(where, None, "is no record", "remove it")
+            yield Finding(where, None, "is not a record", "remove it")
     yield from _check_views(one, current)
     yield from build_snippet_pages.check_rivals(one)
     yield from _check_slowdowns(one, past)
@@ -113,9 +113,9 @@ def _check_snippet(
 def _check_views(one: Snippet, record: Record | None) -> Iterator[Finding]:
     """What is wrong with the views of a snippet; `record` is that of the present code on a CPU.
 
-    Whatever passed there on a case that is counted has views on each architecture that was
-    executed. What they hold is counted once, in the run that makes both, so there is nothing to
-    hold it against; that a view agrees with itself is seen when it is read.
+    Each variant that passed there has a view on each architecture that was executed. One run makes
+    the record and the views, so their counts are not compared; loading a view checks that it agrees
+    with itself.
     """
     yield from view_store.load_views(one)[1]
     found, wrong = view_store.load_summaries(one)
@@ -140,7 +140,7 @@ def _check_views(one: Snippet, record: Record | None) -> Iterator[Finding]:
     cases = [case["case"] for case in record.get("cases", ()) if not case["timed"]]
     for (name, target), view in sorted(views.items()):
         if (name, target) not in due or view["case"] not in cases:
-            what = f"has a view of {name} on {target}, {view['case']}, which its record has not"
+            what = f"has a view of {name} on {target}, {view['case']}, which its record lacks"
             yield Finding(where, None, what, again)
 
 
@@ -161,7 +161,7 @@ def _check_slowdowns(one: Snippet, past: History) -> Iterator[Finding]:
             found.setdefault(difference.name, []).append(difference)
         where = one.project.relative_path(store.record_path(one, key))
         say = f'`shelf history {one.id} --machine {key} --because "WHY"`'
-        mend = f"make it fast again, measure again when the GPU is alone, or say why by {say}"
+        mend = f"make it fast again, measure again on an idle GPU, or say why with {say}"
         for rows in found.values():
             slower = record_comparison.format_difference(max(rows, key=lambda row: row.factor))
             more = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
@@ -194,7 +194,9 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
             base = held.project.docs if target[0] == "/" else (held.project.root / where).parent
             if not (base / target.lstrip("/")).is_file():
                 line = plain.count("\n", 0, match.start()) + 1
-                yield Finding(where, line, f"links to {target}, which is no page", "mend the link")
+                yield Finding(
+                    where, line, f"links to {target}, which is not a page", "fix the link"
+                )
         listings = [match.span() for match in LISTING.finditer(text)]
         for match in EMBED.finditer(text):  # what stands in a fence is embedded as well
             target, line = match["target"], text.count("\n", 0, match.start()) + 1
@@ -204,10 +206,10 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
             if what := embeds.find_problem(target):
                 yield Finding(where, line, what, embeds.suggest_target(target))
             elif (own := _own_page(target)) and where != f"docs/{own}":
-                what = f"embeds a list whose links are those of docs/{own}"
-                yield Finding(where, line, what, 'show single ones, by --8<-- "reading/<id>.md"')
+                what = f"embeds a list whose links only work on docs/{own}"
+                yield Finding(where, line, what, 'embed single readings: --8<-- "reading/<id>.md"')
             elif is_code and not fenced:
-                what = f"embeds {target} as prose, not as code"
+                what = f"embeds {target} outside a code fence"
                 yield Finding(where, line, what, "put it between ```python and ```")
 
 
@@ -240,7 +242,7 @@ class _Embeds:
         return found
 
     def find_problem(self, target: str) -> str | None:
-        """Why what a page embeds is not there, or None."""
+        """Why a page cannot embed `target`, or None."""
         project, shelf = self.held.project, self.held.shelf
         name, _, section = target.partition(":")
         first, _, rest = name.partition("/")
@@ -249,10 +251,10 @@ class _Embeds:
         is_there = any(one.id == first for one in self.held.snippets)
         if first in ("readings", "start"):
             good = stem in shelf.topics or (first == "readings" and stem in ("all", "every"))
-            what = f"embeds the readings of {stem!r}, which is no topic"
+            what = f"embeds the readings of {stem!r}, which is not a topic"
         elif first == "reading":
             good = stem in shelf.readings or stem in shelf.refused
-            what = f"embeds the reading {stem!r}, which is no id"
+            what = f"embeds the reading {stem!r}, which does not exist"
         elif first == "paths" and rest != "minutes.md":
             good = page is not None and "path" in page.meta
             what = f"embeds {name!r}, but that page has no path in its front matter"
@@ -262,7 +264,7 @@ class _Embeds:
         elif first in ("glossary", "home", "paths", "reference", "results"):
             return None
         elif picture and not is_there:
-            return f"embeds a picture of the snippet {first!r}, which is not there"
+            return f"embeds a picture of the snippet {first!r}, which does not exist"
         elif picture:
             known = self.pictures_drawn.get(first)
             good = known is None or picture["name"] in known  # without a record, none can tell
@@ -270,7 +272,7 @@ class _Embeds:
         elif any((at / name).is_file() for at in (project.docs / "assets", project.recipes)):
             return None
         elif stem in KEYS and rest.endswith(".md"):
-            good, what = is_there, f"embeds the snippet {first!r}, which is not there"
+            good, what = is_there, f"embeds the snippet {first!r}, which does not exist"
         elif not (project.snippets / name).is_file():
             return f"embeds {name!r}, which is neither a fragment nor a file of snippets/"
         elif not section or LINES.fullmatch(section):
@@ -278,12 +280,12 @@ class _Embeds:
         else:
             text = (project.snippets / name).read_text(encoding="utf-8", errors="replace")
             good = f"[start:{section}]" in text
-            what = f"embeds the section {section!r} of {name}, which it does not mark"
+            what = f"embeds the section {section!r}, which {name} does not mark"
         return None if good else what
 
     def suggest_target(self, target: str) -> str:
-        """What to embed in place of something that is not there."""
-        shelf, nothing = self.held.shelf, "embed something that is there"
+        """What to embed instead of `target`."""
+        shelf, nothing = self.held.shelf, "embed something that exists"
         first, _, rest = target.partition("/")
         name = rest.removesuffix(".md")
         if re.fullmatch(PICTURE, target) and (known := self.pictures_drawn.get(first)):

@@ -1,8 +1,8 @@
-"""`mkdocs serve` that makes only those pages anew whose text, or what they include, has changed.
+"""`mkdocs serve` that rebuilds only the pages whose text or includes changed.
 
-A process of its own, started by `serve`: no other module imports MkDocs. What Markdown became is
-kept with a digest of what went into it, and the written page with one of what its template shows
-around it, so that a page costs what it changes. What it shows is what a whole build would show.
+`serve` starts it as a process of its own: no other module imports MkDocs. Rendered Markdown is kept
+with a digest of its input, and the written page with one of what its template shows around it, so
+that only changed pages cost time. The site is the same as after a whole build.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CachedPage:
 
 
 class IncrementalPreview:
-    """Takes the place of what MkDocs does to a page; everything else is MkDocs' own."""
+    """Replaces what MkDocs does to a page; everything else is MkDocs' own."""
 
     def __init__(self) -> None:
         self.pages: dict[str, CachedPage] = {}
@@ -66,7 +66,7 @@ class IncrementalPreview:
             setattr(owner, name, ours)
 
     def render_page(self, page: Page, config: MkDocsConfig, files: Files) -> None:
-        """The Markdown of a page as HTML, unless it is as it was."""
+        """Render the Markdown of a page to HTML, unless it is unchanged."""
         where, text = page.file.src_uri, page.markdown or ""
         names = "\n".join(file.src_uri for file in files.documentation_pages())
         parts = (names, text, *included_texts(text, config))
@@ -87,7 +87,7 @@ class IncrementalPreview:
         self, page: Page, config: MkDocsConfig, doc_files: Sequence[File], nav: Navigation,
         *rest: Any, **more: Any,
     ) -> None:  # fmt: skip
-        """The page as a file of the site, unless all that it shows is as it was."""
+        """Write the page's file, unless all that it shows is unchanged."""
         where = page.file.src_uri
         if self.around[0] is not nav:
             titles = "\n".join(f"{one.title} {one.url}" for one in nav.pages)
@@ -101,7 +101,7 @@ class IncrementalPreview:
                 index.entries += kept.found
             return
         if where in self.made:
-            LOG.info("Making %s anew", where)
+            LOG.info("Rebuilding %s", where)
         self.made.add(where)
         before = [len(index.entries) for index in indices]
         self.build(page, config, doc_files, nav, *rest, **more)
@@ -111,7 +111,7 @@ class IncrementalPreview:
 
 
 def included_texts(text: str, config: MkDocsConfig) -> Iterator[str]:
-    """The texts that pymdownx.snippets puts into `text`, and those that these name."""
+    """The texts that pymdownx.snippets includes in `text`, and those that these include."""
     given = config.mdx_configs.get("pymdownx.snippets", {})
     bases = [Path(base) for base in given.get("base_path", ())]
     names = INCLUDE.findall(text)
@@ -130,7 +130,7 @@ def settings_bytes(config: MkDocsConfig) -> list[bytes]:
 
 
 def hash_parts(parts: list[bytes]) -> str:
-    """Of all parts in their order."""
+    """The digest of all parts in order."""
     whole = sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "little") + part)

@@ -1,9 +1,8 @@
 """What a checkout holds, read once for a command: snippets, readings, pages, terms, settings.
 
-Both the rendering and the check start from it, and neither opens a page again. The settings are
-what mkdocs.yml says of the site. That file is MkDocs' own and may hold whatever MkDocs reads,
-`!!python/name:` and `!ENV` among it; only the values that are wanted are looked at, and no tag
-makes anything run.
+Both the rendering and the check start from it, and neither opens a page again. The settings come
+from mkdocs.yml, which may hold whatever MkDocs reads, such as `!!python/name:` and `!ENV`; only the
+wanted values are looked at, and no tag runs any code.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ WANTED = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Each is None where it is not said, or not said well."""
+    """Each is None if it is missing or invalid."""
 
     name: str | None = None
     address: str | None = None  # of the site, as it is published
@@ -61,11 +60,11 @@ def read_settings(project: Project) -> tuple[Settings, list[Finding]]:
         root = yaml.compose(text, Loader=LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        what = f"is no YAML: {getattr(error, 'problem', None) or error}"
+        what = f"is not YAML: {getattr(error, 'problem', None) or error}"
         line = mark.line + 1 if mark else None
         return Settings(), [Finding(FILE, line, what, "quote the value, or mend the indent")]
     if not isinstance(root, yaml.MappingNode):
-        what = "is no mapping of settings"
+        what = "is not a mapping of settings"
         return Settings(), [Finding(FILE, 1, what, "write `site_name: …` and the like")]
     nodes = {key.value: node for key, node in root.value}
     found: dict[str, str] = {}
@@ -100,7 +99,7 @@ def _setting_text(node: yaml.Node) -> str | None:
 
 @dataclass(frozen=True)
 class ProjectContent:
-    """Everything read. `findings` is what was wrong with it, but for the snippets' own."""
+    """Everything read. `findings` is what is wrong with it, without the snippets' own."""
 
     project: Project
     snippets: list[Snippet]
@@ -122,7 +121,7 @@ def load_project(project: Project) -> ProjectContent:
     known: Mapping[str, Health] = {}
     try:
         known = health.load_health(project.root)
-    except ShelfError as error:  # states that cannot be read take no reading off its page
+    except ShelfError as error:  # unreadable link states take no reading off its page
         findings += error.findings
     found = snippet.discover_snippets(project)
     return ProjectContent(project, found, shelf, written, said, known, terms, tuple(findings))

@@ -1,4 +1,4 @@
-"""The fragments: all that pages include, the front page's among them, as things now stand."""
+"""The fragments: all that pages include, the generated parts of the front page among them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a pag
 
 
 def render_project(project: Project) -> tuple[list[Finding], int]:
-    """Write every fragment and every published record; what is no longer due is removed.
+    """Write every fragment and published record, and remove those no longer needed.
 
-    Returns what was found wrong, and how many files changed.
+    Returns what is wrong, and how many files changed.
     """
     held = project_content.load_project(project)
     findings = list(held.findings)
@@ -154,8 +154,8 @@ def _render_references(snippets: Iterable[Snippet]) -> dict[str, str]:
     for sort, names in found.items():
         blocks = [f"::: {name}\n" for name in names]
         if names[1:]:
-            # mkdocstrings looks through all folders for what it has not read yet, so the first one
-            # has it read all.
+            # mkdocstrings searches all folders for a module it has not loaded, so the first block
+            # loads them all.
             blocks[0] += f"    options:\n      preload_modules: [{', '.join(names)}]\n"
         texts[f"reference/snippets/{sort}.md"] = "\n".join(blocks) or "\n"
     return texts
@@ -184,7 +184,7 @@ def render_machines(shown: Sequence[SnippetPage]) -> str:
     """On which machines the results were taken, in a sentence of a paragraph."""
     found = results.count_snippets(shown)
     if not found.gpus:
-        return "So far each is of a CPU: no GPU has been measured yet.\n"
+        return "So far all are from a CPU: no GPU has been measured yet.\n"
     return f"{escape_markdown(found.gpu_sentence)}\n"
 
 
@@ -192,7 +192,7 @@ def render_invitation(shown: Sequence[SnippetPage]) -> str:
     """What somebody with a GPU can add."""
     if results.count_snippets(shown).gpus:
         return "Run the shelf on your machine, see it beside the others, and hand in its times.\n"
-    return "No time is recorded here yet. Run the shelf on your machine, and hand in the first.\n"
+    return "No times are recorded yet. Run the shelf on your machine and hand in the first.\n"
 
 
 def _count_passed(state: MachineState) -> int:
@@ -200,7 +200,7 @@ def _count_passed(state: MachineState) -> int:
 
 
 def render_result(shown: Sequence[SnippetPage], links: Mapping[str, str]) -> str:
-    """A card with one real result: of the snippet measured last, else checked in most cases."""
+    """A card with one real result: the snippet measured last, else the one with most checks."""
     kernels = [page for page in shown if page.kind == "kernel"]
     pairs = [
         (page, state) for page in kernels for state in page.select_states("measured", "verified")
@@ -230,9 +230,9 @@ def render_result(shown: Sequence[SnippetPage], links: Mapping[str, str]) -> str
 
 
 def _result_rows(record: Record) -> list[tuple[str, str]]:
-    """The best rate of ours over the timed cases which memory bounds, and the worst errors.
+    """Our best rate over the timed memory-bound cases, and the worst error of each dtype.
 
-    These are by dtype, against what is allowed.
+    Each error stands beside its tolerance.
     """
     passed = passed_results(record)
     rates = [
@@ -323,9 +323,9 @@ def _site_address(target: str) -> str:
 
 
 def error_bands(page: SnippetPage) -> dict[str, dict[str, float]]:
-    """What half, nine in ten and all of a model's predictions are off by at most, by data set.
+    """The largest error of half, nine in ten and all of a model's predictions, by data set.
 
-    Rows that a constant of the model was fitted on do not count.
+    Rows used to fit a constant of the model do not count.
     """
     states = page.select_states("measured", "verified")
     offered = (s.record["predictions"] for s in states if s.record and "predictions" in s.record)
@@ -342,7 +342,7 @@ def error_bands(page: SnippetPage) -> dict[str, dict[str, float]]:
 def _unknown_references(
     path: str, one: CalculatorSpec, page: SnippetPage, sources: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Lines of the defaults' result whose test or source is not there."""
+    """Lines of the defaults' result whose test or source does not exist."""
     facts = {
         fact["name"]
         for state in page.select_states("measured", "verified")
@@ -351,8 +351,8 @@ def _unknown_references(
     }
     for row in one.result["rows"]:
         if facts and row["test"] not in facts:
-            what = f"the line {row['name']!r} names the fact {row['test']!r}, which is none"
+            what = f"the line {row['name']!r} names the fact {row['test']!r}, which is unknown"
             yield Finding(path, None, what, "name a fact of cases.py")
         if row["source"] not in sources:
-            what = f"the line {row['name']!r} has the source {row['source']!r}, which is no reading"
+            what = f"the line {row['name']!r} has the source {row['source']!r}, not a reading id"
             yield Finding(path, None, what, "name the id of a reading in docs/")

@@ -1,4 +1,4 @@
-"""The site while it is being written: MkDocs serves it, and a watcher renders what changes."""
+"""Serves the site while you write: MkDocs serves it, and a watcher renders what changes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from warpshelf.core.findings import ShelfError
 from warpshelf.core.project import Project
 from warpshelf.site import build
 
-PAUSE = 0.4  # seconds of quiet before a change is taken up
-LATER = 5.0  # and where it is of prose alone, so that MkDocs shows the page first
+PAUSE = 0.4  # seconds of quiet before a change is handled
+LATER = 5.0  # the same for prose alone, so that MkDocs shows the page first
 TOLD = re.compile(r"(?s:\A---.*?^---$)|^.*8<.*$|^ *#.*$", re.MULTILINE)
 KINDS = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
 
 
 def serve_site(project: Project, address: str) -> int:
-    """Serve with live reload: pages by MkDocs, readings and snippets by rendering them anew.
+    """Serve with live reload: MkDocs rebuilds pages, the watcher renders readings and snippets.
 
-    A snippet whose code changes is run again first, where torch is installed.
+    If torch is installed, a snippet whose code changed is run again first.
     """
     build.require_builder("mkdocs")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
@@ -81,7 +81,7 @@ class Watcher(FileSystemEventHandler):
                 self.news.set()
 
     def run_forever(self) -> None:
-        """Take up changes for ever."""
+        """Handle changes forever."""
         while True:
             self.news.wait()
             while self.news.is_set():
@@ -96,7 +96,7 @@ class Watcher(FileSystemEventHandler):
             self.handle_changes(changed)
 
     def is_prose(self, path: Path) -> bool:
-        """Whether what a rendering reads of a page is as it was; only its length it may count."""
+        """Whether a page changed in prose alone, of which a rendering reads at most the length."""
         if path.suffix != ".md" or not path.is_file():
             return False
         told = TOLD.findall(path.read_text(encoding="utf-8", errors="replace"))
