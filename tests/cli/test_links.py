@@ -102,7 +102,7 @@ def test_an_address_that_tells_nothing_is_no_trouble(shelf: Trial, web: Web) -> 
 def test_another_title_is_noted(shelf: Trial, web: Web) -> None:
     done = add(shelf, PAPER, *FLAGS)
     assert done.returncode == 0 and done.stderr.count("\n") == 1
-    assert "note: the title is given as 'How a GPU waits', and there as 'Efficient" in done.stderr
+    assert "note: the title is given as 'How a GPU waits', found as 'Efficient" in done.stderr
 
 
 def test_a_repository_that_moved_is_added_where_it_is(shelf: Trial, web: Web) -> None:

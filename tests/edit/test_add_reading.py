@@ -341,7 +341,7 @@ def test_another_title_at_the_address_is_told(root: Path) -> None:
     assert new.title_mismatch(FOUND, "HOW A GPU WAITS!") is None
     assert new.title_mismatch(FOUND, None) is None
     said = new.title_mismatch(FOUND, "Ring attention")
-    assert said == "the title is given as 'Ring attention', and there as 'How a GPU waits'"
+    assert said == "the title is given as 'Ring attention', found as 'How a GPU waits'"
     assert (
         NewReading(root, "kernels/gemm", "https://github.com/a/b").title_mismatch(FOUND, "X")
         is None

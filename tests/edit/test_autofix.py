@@ -210,7 +210,7 @@ def test_a_file_that_would_read_otherwise_is_left_alone(
     done, left = fix_lists(trial.root)
     assert [str(one) for one in done] == ["docs/a.yml:33: mended lang: zh, which was cn"]
     assert left == [
-        Finding("docs/b.yml", 33, "would not read the same with its mends, so it was left alone",
+        Finding("docs/b.yml", 33, "would read differently once corrected, so it was left alone",
                 "mend it by hand")
     ]  # fmt: skip
     assert bad.read_bytes() == before and good.read_bytes() == TEXT.encode()

@@ -92,7 +92,7 @@ def test_headings_that_are_not_the_form_s_belong_to_the_answer() -> None:
 def test_a_heading_of_the_form_within_an_answer_is_refused() -> None:
     for hidden in ("### authors\n\nEve", "```\n### authors\n```", "<!--\n### authors  \n-->"):
         said = refusal({"why": f"It is so.\n{hidden}"})
-        assert said == ("authors: stands there twice as a heading; take the line `### authors` out "
+        assert said == ("authors: appears twice as a heading; take the line `### authors` out "
                         "of the answer that holds it")  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def test_a_fence_around_an_answer_is_taken_off() -> None:
         ({"also": "code: javascript:alert(1)"}, "also: holds 'code: javascript:alert(1)'"),
         ({"also": "code: https://u@x.org/"}, "also: the URL 'https://u@x.org/' names a user"),
         ({"your own words": TICKED.replace("x", " ", 1)}, "your own words: is not ticked"),
-        ({"your own words": "yes"}, "your own words: is not ticked; tick it, if it is so"),
+        ({"your own words": "yes"}, "your own words: is not ticked; tick it, if it is true"),
         ({"your own words": ""}, "your own words: is not ticked"),
     ],
 )  # fmt: skip
@@ -169,7 +169,7 @@ def test_a_text_or_an_event(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_no_event(tmp_path: Path, text: str) -> None:
     (tmp_path / "event.json").write_text(text)
-    with pytest.raises(ShelfError, match="is not the event of an issue"):
+    with pytest.raises(ShelfError, match="is not an issue event"):
         forms.read_issue(tmp_path / "event.json")
     with pytest.raises(ShelfError, match="cannot be read"):
         forms.read_issue(tmp_path / "gone.json")
@@ -209,7 +209,7 @@ def test_what_a_person_should_look_at(root: Path) -> None:
         form.review_notes(new, None) == form.review_notes(new, Metadata(FIELDS["title"], URL)) == []
     )
     assert form.review_notes(new, Metadata("Another work", "https://elsewhere.org/a")) == [
-        "the title is given as 'How a GPU waits', and there as 'Another work'",
+        "the title is given as 'How a GPU waits', found as 'Another work'",
         "the address leads to https://elsewhere.org/a",
     ]
 

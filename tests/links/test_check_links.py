@@ -223,7 +223,7 @@ def test_a_damaged_file_stops_the_check_and_stays(trial: Trial, detour: Detour) 
     shelve(trial, "tiles", {"Alive": detour.put(f"{AT}/a")})
     path = trial.root / "docs" / "links.json"
     path.write_text('{"schema": 1, "links": {')
-    with pytest.raises(ShelfError, match="^docs/links.json: is not whole JSON"):
+    with pytest.raises(ShelfError, match="^docs/links.json: is not complete JSON"):
         look(trial, detour)
     assert path.read_text() == '{"schema": 1, "links": {' and not detour.web.asked
 
@@ -306,8 +306,8 @@ def test_the_command_says_in_one_line_what_is_wrong(command: Trial, detour: Deto
     done = command.shelf("links", "check", "--changed-since", "origin/nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "--changed-since: 'origin/nowhere' is no commit of this repository, "
-        "or Git did not answer; fetch it, or name another\n"
+        "--changed-since: 'origin/nowhere' is not a commit of this repository, "
+        "or Git failed; fetch it, or name another\n"
     )
     assert command.shelf("links", "check", "--budget", "0").returncode == 2
 

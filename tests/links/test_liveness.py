@@ -293,7 +293,7 @@ def test_what_lychee_cannot_have_said_is_one_line(
     monkeypatch.setattr(liveness, "_find_lychee", lambda: str(program))
     with pytest.raises(ShelfError) as caught:
         check_urls([AT], WebConfig(), 5)
-    assert "ended with 1, and not with an answer that can be read" in str(caught.value)
+    assert "ended with 1 and without a readable answer" in str(caught.value)
     assert "it said: broken \\x1b[1m" in str(caught.value) and "\n" not in str(caught.value)
 
 

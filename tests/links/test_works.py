@@ -117,9 +117,8 @@ def test_a_list_that_could_not_be_read_then_is_new(root: Path) -> None:
 def test_another_revision_is_one_clear_line(root: Path, name: str) -> None:
     with pytest.raises(ShelfError) as caught:
         urls_since(root, name)
-    assert (
-        "is no commit of this repository, or Git did not answer; fetch it, or name another"
-        in str(caught.value)
+    assert "is not a commit of this repository, or Git failed; fetch it, or name another" in str(
+        caught.value
     )
     assert "\n" not in str(caught.value)
 
@@ -128,7 +127,7 @@ def test_a_folder_without_history_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(ShelfError, match="is no commit of this repository"):
+    with pytest.raises(ShelfError, match="is not a commit of this repository"):
         urls_since(tmp_path, "HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ShelfError, match="^git: cannot be run"):

@@ -330,4 +330,4 @@ def test_states_of_links_that_nobody_can_read_are_a_fault(shelf: Trial) -> None:
     (shelf.root / "docs" / "links.json").write_text('{"links": {}')
     said = shelf.shelf("check")
     assert said.returncode == 1
-    assert "docs/links.json: is not whole JSON" in said.stderr
+    assert "docs/links.json: is not complete JSON" in said.stderr

@@ -102,7 +102,7 @@ def test_a_redirect_to_a_private_address_is_refused(
     )
     monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14"])
     with httpx.Client(transport=public, trust_env=False) as client:
-        assert "no public address" in refusal("https://x.org/", client)
+        assert "is not a public http or https address" in refusal("https://x.org/", client)
     assert not web.asked
 
 
@@ -152,8 +152,8 @@ def test_a_packed_answer_is_unpacked_no_further_than_the_limit(
 
 @pytest.mark.parametrize(
     ("body", "packed", "words"),
-    [(b"no gzip", "gzip", "cannot be read"), (b"x", "br", "packed as br"),
-     (b"x", "gzip, gzip", "packed as gzip, gzip")],
+    [(b"no gzip", "gzip", "cannot be read"), (b"x", "br", "compressed as br"),
+     (b"x", "gzip, gzip", "compressed as gzip, gzip")],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_unpacked(
     web: Web, client: httpx.Client, body: bytes, packed: str, words: str

@@ -1,7 +1,7 @@
-"""A reading on its way onto the shelf; it arrives whole, or nothing is written.
+"""Adds a reading to the list of its topic; it is written whole or not at all.
 
-The list of its topic gets one entry more, and what stands there stays as it is, to the byte. What a
-terminal is asked for is told here too; Enter takes what was found.
+The entries already in the list stay as they are, to the byte. The questions asked at a terminal are
+here too; Enter accepts what was found.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def is_blank(data: bytes) -> bool:
 
 
 def append_entry(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The bytes of the list `old` with an entry behind the rest, and that entry's own lines.
+    """The bytes of the list `old` with an entry appended, and that entry's own lines.
 
     Line ends, the column of the dashes and the habit of a blank line between entries are kept.
     ShelfError if `old` is not a list that can take an entry, at `path`.
@@ -86,7 +86,7 @@ def append_entry(path: str, old: bytes, values: Mapping[str, Any]) -> tuple[byte
     after = EntryReader(path, data)
     due = [*(entry.fields for entry in reader.entries), dict(values)]
     if after.findings or [entry.fields for entry in after.entries] != due:
-        mend = "see that the file is a plain list of entries, or add this one by hand"
+        mend = "make the file a plain list of entries, or add this one by hand"
         said = after.findings or [Finding(path, None, "an entry cannot be appended", mend)]
         raise ShelfError(said)
     return data, text
@@ -101,7 +101,7 @@ OFFERED = ("title", "kind", "authors", "year", "venue", "lang", "also")  # what 
 
 @dataclass(frozen=True)
 class AddedReading:
-    """An entry as it was added: where it stands now, its text, what it reads as."""
+    """An added entry: its place, its text, and the reading that it parses to."""
 
     path: str
     line: int
@@ -113,8 +113,8 @@ class AddedReading:
 class NewReading:
     """A topic's list and the address of a work that is not on the shelf yet.
 
-    `url` is in its usual form and `work` its identity. Making one raises ShelfError for a topic
-    without a page, an address that cannot stand on the shelf, and a work that is there already.
+    `url` is in its usual form and `work` its identity. Creating one raises ShelfError for a topic
+    without a page, an address that the shelf refuses, and a work that is on it already.
     """
 
     def __init__(
@@ -146,9 +146,9 @@ class NewReading:
                 raise self._list_error(what, f"{mend} {reading.path}:{reading.line}")
 
     def follow_move(self, metadata: Metadata) -> bool:
-        """Whether the work has another address now, as `metadata` says, which is taken then.
+        """Take the work's new address from `metadata`, if it has one; True if it has.
 
-        ShelfError if it is on the shelf by that.
+        ShelfError if that address is on the shelf already.
         """
         try:
             work, url = work_identity(metadata.url), canonical_url(metadata.url)
@@ -161,7 +161,7 @@ class NewReading:
         return True
 
     def offered_values(self, metadata: Metadata | None) -> dict[str, Any]:
-        """What `metadata` tells, as the values of an entry, and the kind that the address tells."""
+        """The values of an entry that `metadata` gives, and the kind that the address implies."""
         values: dict[str, Any] = {"kind": KINDS.get(self.work.partition(":")[0])}
         if metadata:
             for _, url in metadata.also:
@@ -173,7 +173,7 @@ class NewReading:
             values["also"] = [{"what": what, "url": url} for what, url in metadata.also]
             if metadata.year and (meant := titles.expected_years(self.url, metadata.venue)):
                 values["year"] = metadata.year if metadata.year in meant[0] else meant[0][-1]
-        # What an entry cannot hold was not found: nobody here could mend it.
+        # Values that an entry cannot hold are dropped: nobody here could mend them.
         told = _without_empty(values).items()
         return {key: value for key, value in told if not self.field_error(**{key: value})}
 
@@ -193,11 +193,11 @@ class NewReading:
         return None
 
     def title_mismatch(self, metadata: Metadata, title: str | None) -> str | None:
-        """That the work calls itself otherwise than `title`, in a sentence; None if it does not."""
+        """How the work's own title differs from `title`, in a sentence; None if it does not."""
         if not title or self.work.startswith(("github:", "youtube:")):
             return None
         same = same_work([title], metadata.title, version=True)
-        return None if same else f"the title is given as {title!r}, and there as {metadata.title!r}"
+        return None if same else f"the title is given as {title!r}, found as {metadata.title!r}"
 
     def add_entry(
         self,
@@ -207,12 +207,12 @@ class NewReading:
         metadata: Metadata | None = None,
         dry: bool = False,
     ) -> AddedReading:
-        """Append the entry to its list, with today's date and an id; what stands there stays.
+        """Append the entry to its list, with today's date and an id; other entries stay the same.
 
-        `fields` holds what is known, by key; what `metadata` tells comes behind it, and the kind
-        that the address tells behind that. `ask` gets this, the fields and what is offered for the
-        rest, and gives back all that the entry shall hold. `dry` writes nothing, and neither is
-        anything written with ShelfError, for a field or an entry that is wrong.
+        `fields` holds the known values by key; `metadata` fills what they lack, and the address
+        gives the kind if neither does. `ask` gets this, the fields and the values offered for the
+        rest, and returns all that the entry shall hold. `dry` writes nothing. A wrong field or
+        entry raises ShelfError, and nothing is written.
         """
         offered = self.offered_values(metadata)
         known = _without_empty(fields)
@@ -230,7 +230,7 @@ class NewReading:
         if broken and not is_blank(old):
             raise ShelfError(broken)
         data, text = append_entry(self.path, old, ordered)
-        # What the entry makes wrong, here or elsewhere on the shelf; what its page lacks is a note.
+        # What the entry breaks, here or elsewhere on the shelf; what its page lacks is a note.
         snippets = {p.stem for p in self.root.glob("snippets/*/*.py") if p.stem == p.parent.name}
         after = load_shelf(self.root, instead={self.path: data})
         found = {*after.findings, *crosscheck.check_shelf(after, snippets)}
@@ -249,7 +249,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def utc_date() -> str:
-    """The date that an entry is added under: that of UTC, the same wherever it is added."""
+    """Today's date in UTC, the same wherever an entry is added."""
     return datetime.now(UTC).date().isoformat()
 
 
@@ -269,7 +269,7 @@ def _resolve_topic(root: Path, topic: str, shelf: Shelf) -> str:
 
 
 def _unique_id(titles: Sequence[str], taken: set[str]) -> str:
-    """An id of the first words of the first of `titles` in Latin letters, unlike all of `taken`."""
+    """An id from the first words of the first title in Latin letters; none of `taken`."""
     words = ["reading"]
     for part in (part for title in titles for part in (title.partition(":")[0], title)):
         plain = unicodedata.normalize("NFKD", part).encode("ascii", "ignore").decode().lower()
@@ -286,17 +286,17 @@ def _unique_id(titles: Sequence[str], taken: set[str]) -> str:
 
 
 LEAVE = "-"  # the answer that leaves out what was found
-WHY = "Why: what one knows after reading it, in your words, at most"
+WHY = "Why: what the reader learns, in your own words, at most"
 QUESTIONS = {  # in the order of asking
     "title": "Title, as on the work",
     "lang": "Its language, two letters",
     "title_en": "Its title in English",
     "kind": f"Kind ({', '.join(get_args(Kind))})",
-    "authors": "Authors, with commas",
+    "authors": "Authors, separated by commas",
     "year": "Year",
     "venue": "Venue: conference, journal, blog or channel",
     "level": f"Level ({', '.join(get_args(Level))})",
-    "tags": "Tags, with commas",
+    "tags": "Tags, separated by commas",
     "why": f"{WHY} {TITLE} characters",
 }
 NEEDED = ("title", "kind", "why", "lang", "title_en")
@@ -306,14 +306,14 @@ LANGUAGE = ("lang", "title_en")  # what only a title in another language needs
 def ask_fields(
     addition: NewReading, known: Mapping[str, Any], offered: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The values of an entry: `known` as they are, the rest by answers, with `offered` as theirs.
+    """The values of an entry: `known` as given, the rest asked for, with `offered` as defaults.
 
-    A wrong answer is refused with its reason and asked for again. An empty answer takes what is
-    offered, or leaves out what need not be there; `-` leaves it out in any case.
+    A wrong answer is refused with its reason, and the question asked again. An empty answer takes
+    the default, or skips an optional field; `-` always skips it.
     """
     values = {**{key: value for key, value in offered.items() if key not in QUESTIONS}, **known}
     foreign = bool(OTHER_SCRIPT.search(known.get("title", "")))
-    typer.echo(f"Enter takes what is in [ ]; {LEAVE} leaves it out.", err=True)
+    typer.echo(f"Enter accepts the value in [ ]; {LEAVE} leaves it out.", err=True)
     for key in QUESTIONS:
         if key in known or key == "title_en" and values.get("lang", "en") == "en":
             continue

@@ -1,4 +1,4 @@
-"""What `shelf check --fix` changes in the lists by itself: what it is safe to change unasked.
+"""The corrections that `shelf check --fix` makes in the lists: only those that are safe.
 
 A mend replaces the characters of one value, or takes spaces from the end of a line. All other bytes
 stay as they are: comments, blank lines, quotes, folds, CRLF. What was mended is read again before
@@ -45,7 +45,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class TextEdit:
-    """Characters `start` to `end` of the text give way to `text`; `value` is what is read there."""
+    """Replaces characters `start` to `end` by `text`, which YAML then reads as `value`."""
 
     start: int
     end: int
@@ -75,7 +75,7 @@ def _walk_scalars(node: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, yam
 
 
 def value_edits(path: str, text: str, reader: EntryReader) -> Iterator[TextEdit]:
-    """Values surely meant otherwise: addresses, languages, years, quotes, spaces at the ends."""
+    """Values with one sure correction: addresses, languages, years, quotes, spaces at the ends."""
     wanted = [dict(_wanted_values(entry)) for entry in reader.entries]
     if not any(wanted):
         return
@@ -96,7 +96,7 @@ def value_edits(path: str, text: str, reader: EntryReader) -> Iterator[TextEdit]
 
 
 def _wanted_values(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str]]]:
-    """The values that are meant, where others are written, and what is said of each change."""
+    """The place of each value to correct, with its correction and a description of the change."""
     fields = entry.fields
     for place, value in flatten_fields(fields):
         if not place or place[0] not in KEYS or not isinstance(value, str | int):
@@ -128,7 +128,7 @@ def _wanted_values(entry: Entry) -> Iterator[tuple[KeyPath, tuple[str | int, str
 
 
 def _meant_year(fields: dict[str, Any], number: int) -> tuple[int, str] | None:
-    """The one year meant where `number` stands, and who says so; None if `number` may be right."""
+    """The one year that `number` must be, and why; None if `number` may be right."""
     url, venue = fields.get("url"), fields.get("venue")
     if isinstance(url, str) and isinstance(venue, str):
         with suppress(ValueError):
@@ -165,7 +165,7 @@ BOM = "\ufeff"
 
 
 def fix_lists(root: Path) -> tuple[list[Fix], list[Finding]]:
-    """Mend every list below `root`/docs that can be, and say what was left alone, and why."""
+    """Mend every list below `root`/docs that can be mended, and say what was left alone and why."""
     mended: list[Fix] = []
     left: list[Finding] = []
     for file in sorted((root / "docs").rglob("*.yml")):
@@ -205,7 +205,7 @@ def fix_list(path: str, data: bytes) -> tuple[bytes, list[Fix], Finding | None]:
         text = "".join([*parts, text[end:]])
         after = EntryReader(path, text.encode())
         if not _reads_same(reader, after, edits):
-            what = "would not read the same with its mends, so it was left alone"
+            what = "would read differently once corrected, so it was left alone"
             return data, [], Finding(path, edits[0].mend.line, what, "mend it by hand")
         done += [edit.mend for edit in edits]
         reader = after
@@ -213,7 +213,7 @@ def fix_list(path: str, data: bytes) -> tuple[bytes, list[Fix], Finding | None]:
 
 
 def _reads_same(before: EntryReader, after: EntryReader, edits: Iterable[TextEdit]) -> bool:
-    """Whether the same was read before and after, save for what the edits change."""
+    """Whether both readings are the same, except for what the edits change."""
     wanted = [_leaf_values(entry.fields) for entry in before.entries]
     for edit in edits:
         if edit.place:

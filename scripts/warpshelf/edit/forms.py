@@ -1,13 +1,11 @@
 """A filled-in issue form, read back from GitHub's Markdown, and what GitHub is told of it.
 
 GitHub writes each field as `### label`, a blank line and the answer; one that was left out says
-`_No response_`. Whoever opened the issue may have put anything there, by the form or by editing the
-text, so it is data to be doubted: only what can be seen in the issue counts, and a text that could
-be read in two ways is refused.
+`_No response_`. Whoever opened the issue may have written anything, in the form or by editing its
+text, so it is not trusted: only what is visible in the issue counts, and ambiguous text is refused.
 
-GitHub is told a pull request's words, or why there is none. Titles and texts of others stand there
-in code fences that nothing in them can close: in them GitHub makes no mention, reference or closing
-keyword. Nowhere else does a word of theirs stand.
+GitHub is told a pull request's text, or why there is none. Text from others appears there only in
+code fences that it cannot close, where GitHub makes no mention, reference or closing keyword.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class IssueForm:
     fields: dict[str, Any] = field(default_factory=dict)
 
     def new_reading(self, root: Path) -> NewReading:
-        """The addition it asks for, only to a list that is there and shown; ShelfError if none."""
+        """The addition it asks for; ShelfError unless its list exists and a page shows it."""
         shelf = load_shelf(root)
         lists = sorted(w for w, topic in shelf.topics.items() if topic.listed and topic.shown)
         if self.topic not in lists:
@@ -64,7 +62,7 @@ class IssueForm:
             raise ShelfError(replace(f, path="url") for f in error.findings) from None
 
     def review_notes(self, new: NewReading, metadata: Metadata | None) -> list[str]:
-        """What a person should look at, of what was found at the address."""
+        """What a person should check, from what was found at the address."""
         if metadata is None:
             return []
         said = [new.title_mismatch(metadata, self.fields["title"])]
@@ -83,11 +81,11 @@ def read_issue(file: Path) -> tuple[int | None, str]:
         number, body = said["number"], said["body"]
         if type(number) is int and isinstance(body, str | None):
             return number, body or ""
-        what = "is not the event of an issue"
+        what = "is not an issue event"
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
     except (ValueError, RecursionError, TypeError, KeyError):
-        what = "is not the event of an issue"
+        what = "is not an issue event"
     raise ShelfError(Finding(str(file), None, what, "name another file"))
 
 
@@ -101,7 +99,7 @@ def parse_answers(text: str) -> dict[str, str]:
         if heading := HEADING.fullmatch(line):
             if heading[1] in found:
                 mend = f"take the line `### {heading[1]}` out of the answer that holds it"
-                raise _form_error(heading[1], "stands there twice as a heading", mend)
+                raise _form_error(heading[1], "appears twice as a heading", mend)
             lines = found.setdefault(heading[1], [])
         else:
             lines.append(line)
@@ -151,13 +149,13 @@ def _visible_answer(label: str, answer: str) -> str:
 
 
 def _parse_value(label: str, answer: str) -> Any:
-    """An answer as the value that its kind in LABELS has; ShelfError where it is none."""
+    """An answer as a value of its kind in LABELS; ShelfError if it is not one."""
     kind = LABELS[label]
     lines = [line.strip() for line in answer.split("\n") if line.strip()]
     if kind == "boxes":
         boxes = [BOX.match(line) for line in lines]
         if not boxes or not all(box and box[1] in "xX" for box in boxes):
-            raise _form_error(label, "is not ticked", "tick it, if it is so")
+            raise _form_error(label, "is not ticked", "tick it, if it is true")
         return True
     if kind == "text":
         return " ".join(answer.split())
@@ -171,7 +169,7 @@ def _parse_value(label: str, answer: str) -> Any:
     if kind == "line" and len(lines) > 1:
         raise _form_error(label, "holds more than one line", "write it on one")
     if label == "topic" and answer == ANOTHER:
-        mend = "a maintainer chooses a topic of the list and writes it in place of this"
+        mend = "a maintainer replaces this with a topic from the list"
         raise _form_error(label, f"is {answer!r}", mend)
     if label == "year" and answer:
         if not re.fullmatch("[0-9]{4}", answer):
@@ -209,14 +207,14 @@ def pull_request(
 ) -> dict[str, Any]:
     """The pull request for an entry that was written, from the issue `number`.
 
-    Words of others stand in its code block alone.
+    Text from others appears only in its code block.
     """
     where = entry.path.removeprefix("docs/").removesuffix(".yml")
     body = [f"Adds the reading `{entry.reading.id}` to `{entry.path}`, as the form asks for."]
     if number is not None:
         body.append(f"Closes #{number}")
     if notes:
-        body += ["To look at before it is merged:", fence_lines(notes[:MOST])]
+        body += ["Check before merging:", fence_lines(notes[:MOST])]
     title = f"Add the reading {entry.reading.id} to {where}"
     return {"ok": True, "path": entry.path, "title": title, "body": "\n\n".join(body) + "\n"}
 
@@ -228,9 +226,8 @@ def refusal_comment(findings: Sequence[Finding], path: str | None = None) -> dic
     if len(findings) > MOST:
         lines.append(f"and {len(findings) - MOST} more")
     body = [
-        "The form cannot become an entry as it is:",
+        "The form cannot become an entry yet:",
         fence_lines(lines),
-        "Whoever opened the issue can mend its text; then a maintainer sets the label "
-        f"`{LABEL}` again.",
+        f"Edit the issue to fix this; a maintainer then sets the label `{LABEL}` again.",
     ]
     return {"ok": False, "comment": "\n\n".join(body) + "\n"}

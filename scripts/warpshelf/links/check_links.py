@@ -1,9 +1,8 @@
-"""One check of the shelf's links, from what is listed to what is recorded.
+"""One check of the shelf's links: lists them, asks the web, and records their state.
 
-Every link is listed with the places that name it. What stood in the file before, what the web
-answers now, and what the readings say are put together here; the file and the cache are the only
-things written. A link can be alive and lead to the wrong paper: arXiv, DOIs and GitHub are asked
-what is there, and it is compared with the shelf.
+Every link is listed with the places that name it. Its new state follows from the recorded one and
+from what the web answers; only the file of states and the cache are written. A link can be alive
+and lead to the wrong paper, so titles from arXiv, DOIs and GitHub are compared with the shelf.
 """
 
 from __future__ import annotations
@@ -69,14 +68,14 @@ def list_links(shelf: Shelf) -> dict[str, Link]:
 def urls_since(root: Path, revision: str) -> set[str]:
     """The addresses of the readings here that `revision` does not have.
 
-    Raises ShelfError if `revision` is no commit of this repository.
+    Raises ShelfError if `revision` is not a commit of this repository.
     """
     asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
     if not (name := git_line(root, *asked)):
         if shutil.which("git") is None:
-            mend = "install it, or leave the option"
+            mend = "install it, or drop the option"
             raise ShelfError(Finding("git", None, "cannot be run", mend))
-        what = f"{revision!r} is no commit of this repository, or Git did not answer"
+        what = f"{revision!r} is not a commit of this repository, or Git failed"
         raise ShelfError(Finding("--changed-since", None, what, "fetch it, or name another"))
     listed = run_git(root, "ls-tree", "-r", "-z", "--name-only", name, "--", "docs") or b""
     old: set[str] = set()
@@ -99,13 +98,13 @@ def _collect_urls(value: object) -> Iterator[str]:
 # Seconds between two questions for a title, by the name that an identity starts with. arXiv asks
 # for three seconds between two.
 PAUSES = {"arxiv": 3.0, "doi": 1.0, "github": 0.5}
-PATIENCE = 3  # questions in a row that a source fails to answer before it is left in peace
+PATIENCE = 3  # failed questions in a row after which a source is asked no more
 
 
 def needs_title(link: Link, there: str | None) -> bool:
-    """Whether to ask what the work behind `link` is called, `there` being what is known.
+    """Whether to ask for the title of the work behind `link`; `there` is the known one.
 
-    A known title that fits is not asked for again: what an arXiv number or a DOI names stays.
+    A known title that fits is not asked for again: what an arXiv number or a DOI names is fixed.
     """
     family, _, name = work_identity(link.url).partition(":")
     if family == "github":  # only a repository has a name, and only an entry of its own
@@ -116,7 +115,7 @@ def needs_title(link: Link, there: str | None) -> bool:
 
 
 def title_fits(link: Link, there: str) -> bool:
-    """Whether the work called `there` can be what `link` is listed as."""
+    """Whether the title `there` fits the entry of `link`."""
     ours = [title for title in (link.reading.title, link.reading.title_en) if title]
     if work_identity(link.url).startswith("github:"):
         repository, _, says = there.partition(": ")
@@ -131,9 +130,9 @@ def fetch_titles(
     pauses: Mapping[str, float] = PAUSES,
     enough: Callable[[int], bool] = lambda done: False,
 ) -> dict[str, str]:
-    """What the works behind `links` are called, by address, for those of which it was told.
+    """The titles of the works behind `links`, by address, where a source gave one.
 
-    `enough` hears how many are done and ends it by True.
+    `enough` is called with the number done, and ends it by returning True.
     """
     titles: dict[str, str] = {}
     failures: Counter[str] = Counter()
@@ -161,14 +160,14 @@ def fetch_titles(
 
 
 def authorize_github(request: httpx.Request) -> httpx.Request:
-    """Say who asks, to GitHub's interface alone: it answers strangers 60 times an hour."""
+    """Send the token to GitHub's API alone, which allows 60 anonymous requests an hour."""
     token = os.environ.get("GITHUB_TOKEN")
     if token and request.url.scheme == "https" and request.url.host == "api.github.com":
         request.headers["Authorization"] = f"Bearer {token}"
     return request
 
 
-# A day of theirs on which two of these do not answer is a day on which we know nothing.
+# If fewer than QUORUM of these answer, the fault is ours, and the check says nothing of links.
 CANARIES = ("https://github.com/", "https://arxiv.org/", "https://doi.org/")
 QUORUM = 2
 CACHE = ".shelf/links.json"
@@ -202,7 +201,7 @@ class CheckResult:
 
     @property
     def misnamed_links(self) -> list[Link]:
-        """Links to a work that is called otherwise there."""
+        """Links to a work that has another title there."""
         known = {url: state.title_there for url, state in self.health.items() if state.title_there}
         here = [link for link in self.links if link.url in known]
         return [link for link in here if not title_fits(link, known[link.url])]
@@ -219,9 +218,9 @@ def run_check(
 ) -> CheckResult:
     """Ask the web about `topic` or about `urls`, record what it said, and return what is known now.
 
-    `force` asks again what was seen alive of late, and for titles that are known; `budget` is in
-    seconds. Raises ShelfError if there is no network, lychee or topic, or the file of states is
-    damaged; nothing was recorded then.
+    `force` also asks for links seen alive lately and for known titles; `budget` is in seconds.
+    Raises ShelfError without a network, lychee or the topic, or if the file of states is damaged;
+    nothing is recorded then.
     """
     end = time.monotonic() + budget
     shelf, now = model.load_shelf(root), datetime.now(UTC)
@@ -259,7 +258,7 @@ def _choose_links(
     links: dict[str, Link], shelf: Shelf, topic: str | None, urls: set[str] | None
 ) -> list[Link]:
     if topic is not None and topic not in shelf.topics:
-        otherwise = "name one that is a list under docs/"
+        otherwise = "name a list under docs/"
         mend = suggest_match(topic, shelf.topics, otherwise, 60, "write --topic {}")
         raise ShelfError(Finding("--topic", None, f"there is no topic {topic!r}", mend))
     return [
@@ -271,14 +270,14 @@ def _choose_links(
 
 
 def check_order(state: Health | None) -> tuple[int, str]:
-    """Whose turn it is first: a row of failures must not be broken off, and new ones come next."""
+    """The order of asking: links in a row of failures first, then new ones, then the rest."""
     if state is None:
         return 1, ""
     return (0, "") if state.state in TROUBLES else (2, state.last_alive or "")
 
 
 def _ask_web(due: list[str], seconds: float, means: CheckServices) -> dict[str, Outcome]:
-    """What the web answers for `due`, with a network before and after."""
+    """What the web answers for `due`; the network must work before and after."""
     _require_network(means)
     found = liveness.check_urls(
         due, means.web, seconds, lambda done: means.tell("links", done, len(due))
@@ -329,7 +328,7 @@ def _add_details(
 
 
 def _load_cache(root: Path) -> dict[str, datetime]:
-    """When each link was last seen alive from this checkout; a damaged file is an empty one."""
+    """When each link was last seen alive from this checkout; a damaged file counts as empty."""
     try:
         value = json.loads((root / CACHE).read_text(encoding="utf-8"))
         stamps = {str(url): datetime.fromisoformat(when) for url, when in value.items()}

@@ -1,8 +1,8 @@
-"""What machines found out about each link, kept in docs/links.json beside the readings.
+"""The state of each link, kept in docs/links.json beside the readings.
 
-People write readings; this file is written by `shelf links check` alone, and neither writes into
-the other. It has one entry for each address, by the address as it stands in the readings. Told here
-too is which redirects say that a page has moved, and which are a site's everyday ways.
+People write readings; only `shelf links check` writes this file. It has one entry for each address,
+by the address as it stands in the readings. Which redirects mean that a page has moved, and which
+are a site's usual ones, is decided here too.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LARGEST = 8_000_000  # bytes of a file that is read; an entry has about 200
 LONGEST = 500  # characters of a title that is kept
 STATES = {
     "alive": "it answered with a page",
-    "moved": "it leads, for good, to another address",
-    "failing": "the last checks failed, and too few of them to say more",
-    "gone": "check after check, the page or its host was not there",
-    "unreachable": "check after check, nothing answered",
-    "blocked": "its host turns programs away, so only a person can look",
+    "moved": "it redirects permanently to another address",
+    "failing": "the last checks failed, but too few to be sure",
+    "gone": "the page or its host was missing in several checks",
+    "unreachable": "nothing answered in several checks",
+    "blocked": "its host blocks programs, so only a person can look",
 }
 # Our own words for an answer; text from the web never stands here.
 SAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,'-]{0,59}")
@@ -60,7 +60,7 @@ class Health:
 def load_health(project_root: Path | str) -> dict[str, Health]:
     """The health of each address, by the address as the readings have it; {} with no file.
 
-    Raises ShelfError if the file is not what `save_health` writes, with where it departs.
+    Raises ShelfError with the place if the file is not what `save_health` writes.
     """
     try:
         data = (Path(project_root) / PATH).read_bytes()
@@ -73,11 +73,11 @@ def load_health(project_root: Path | str) -> dict[str, Health]:
     try:
         value = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise _file_error("is not whole JSON") from None
+        raise _file_error("is not complete JSON") from None
     if flaw := files.shape_problem(value, {"schema": int, "links": {"*": object}}, "file"):
         raise _file_error(flaw)
     if value["schema"] != SCHEMA:
-        what = f"is of schema {value['schema']}, and this program writes {SCHEMA}"
+        what = f"has schema {value['schema']}, but this program writes {SCHEMA}"
         raise _file_error(what, "update your checkout, or delete the file")
     return {url: parse_entry(url, entry) for url, entry in value["links"].items()}
 
@@ -103,14 +103,14 @@ def clean_title(text: str) -> str | None:
 
 
 def address_problem(url: object) -> str | None:
-    """Why `url` is no https address that may be kept, or None."""
+    """Why `url` is not an https address that may be kept, or None."""
     if not isinstance(url, str) or len(url) > 2000:
-        return "is no address"
+        return "is not an address"
     try:
         quote_href(url)
     except ValueError:
-        return "is no address"
-    return None if url.startswith("https://") else "is no https address"
+        return "is not an address"
+    return None if url.startswith("https://") else "is not an https address"
 
 
 def _archive_problem(value: object) -> str | None:
@@ -123,15 +123,15 @@ def _date_problem(value: object) -> str | None:
     with suppress(ValueError):
         if isinstance(value, str) and date.fromisoformat(value).isoformat() == value:
             return None
-    return f"is {value!r:.40}, no day such as 2026-11-21"
+    return f"is {value!r:.40}, not a day such as 2026-11-21"
 
 
 def _title_problem(value: object) -> str | None:
-    return None if isinstance(value, str) and clean_title(value) == value else "is no line of text"
+    return None if isinstance(value, str) and clean_title(value) == value else "is not plain text"
 
 
 def _count_problem(value: object) -> str | None:
-    return None if type(value) is int and 0 <= value <= 999 else "is no count"
+    return None if type(value) is int and 0 <= value <= 999 else "is not a count"
 
 
 ENTRY = {
@@ -149,14 +149,14 @@ ENTRY = {
 
 
 def parse_entry(url: str, entry: Any) -> Health:
-    """An entry of the file; ShelfError for what no check of ours would have written."""
+    """An entry of the file; ShelfError if `shelf links check` could not have written it."""
     if flaw := address_problem(url):
         raise _file_error(f"the key {url[:80]!r} {flaw}")
     flaw = files.shape_problem(entry, ENTRY, "entry")
     if not flaw and (entry["state"] == "moved") != ("moved_to" in entry):
         flaw = "moved and moved_to go together"
     if not flaw and (entry["state"] != "alive") != ("since" in entry):
-        flaw = "every state but alive has a day since when"
+        flaw = "every state but alive needs the day `since`"
     if flaw:
         raise _file_error(f"{url}: {flaw}")
     return Health(**entry)
@@ -185,7 +185,7 @@ class Redirect(NamedTuple):
 
 
 def permanent_target(url: str, redirects: Sequence[Redirect]) -> str | None:
-    """Where the page behind `url` has its address now, if that is elsewhere for good.
+    """The new address of the page behind `url`, if it moved permanently.
 
     Only permanent redirects count, up to the first that is not. Another scheme, `www.`, a final
     slash, a language in the path, another spelling of one work's address, the entrance of a site

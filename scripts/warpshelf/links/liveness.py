@@ -1,12 +1,12 @@
-"""Whether an address still leads to a page: lychee asks, what it says is judged, day by day.
+"""Whether an address still leads to a page: lychee asks, and its answers are judged over days.
 
 lychee asks a host a few times at once, with a pause between, waits as long as a host's Retry-After
 says, and reads no body. A second look of our own is taken only where an answer can mean two things:
 a redirect without end (which a cookie may end), and the codes behind which firewalls set their
 puzzles.
 
-One bad day is nothing. A link is called gone only when checks on several days in a row, spread over
-the better part of a week, were told that nothing is there; until then it is failing since its day.
+One bad day does not count. A link is gone only after checks on several days in a row, spread over
+most of a week, were told that nothing is there; until then it is failing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LinkResponse:
 
 
 def _host_resolves(host: str) -> bool | None:
-    """Whether `host` has an address; None where nobody could tell."""
+    """Whether `host` has an address; None if the lookup failed."""
     try:
         socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
@@ -145,7 +145,7 @@ def _run_lychee(
             return _parse_log(log.read_text(encoding="utf-8", errors="replace"), urls), False
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            what = f"ended with {done.returncode}, and not with an answer that can be read"
+            what = f"ended with {done.returncode} and without a readable answer"
             last = printable_line(lines[-1], 200) if lines else repr(error)
             raise ShelfError(Finding("lychee", None, what, f"it said: {last}")) from None
 
@@ -167,7 +167,7 @@ def _parse_report(
 
 
 def _parse_log(log: str, urls: list[str]) -> dict[str, LinkResponse]:
-    """What lychee had said of links without redirects before its time was over."""
+    """What lychee had said of links without redirects when its time ran out."""
     found = {}
     for line in log.splitlines():
         if (match := DONE.match(line)) and 0 < int(match[2]) <= len(urls):
@@ -178,7 +178,7 @@ def _parse_log(log: str, urls: list[str]) -> dict[str, LinkResponse]:
 
 
 def _describe_error(text: str) -> str:
-    """What a network error of lychee's is in our words."""
+    """A network error of lychee's in our words."""
     matching = (says for pattern, says in ERRORS.items() if re.search(pattern, text, re.IGNORECASE))
     return next(matching, UNRESOLVED)
 
@@ -216,11 +216,11 @@ def check_urls(
 ) -> dict[str, Outcome]:
     """The answer of each address, by the address, for as many as fit into `seconds`.
 
-    Addresses are asked in their order, mixed by host. One that is missing from the result was not
-    answered for: the time was over, or its host asked to wait for longer than a check may last.
-    `tell` hears the number of those done after each batch.
+    Addresses are asked in their order, mixed by host. One that is missing from the result got no
+    answer: the time ran out, or its host asked to wait for longer than a check may last. `tell` is
+    called with the number done after each batch.
 
-    Raises ShelfError if lychee is not installed, or failed otherwise than by an address.
+    Raises ShelfError if lychee is not installed, or failed for a reason other than an address.
     """
     end = time.monotonic() + seconds
     found: dict[str, Outcome] = {}
@@ -318,7 +318,7 @@ def next_state(before: Health | None, answer: Outcome, today: date) -> Health:
     if answer.kind == "alive":
         return Health("alive", last_alive=alive, title_there=title)
     if answer.kind in ("moved", "blocked"):
-        # A refusal tells nothing of the page, so it ends a row: nobody is called gone by it.
+        # A refusal says nothing about the page, so it ends a row of failures.
         same = before.state == answer.kind and before.moved_to == answer.moved_to
         since, says = before.since if same else day, answer.says
         return Health(

@@ -28,7 +28,7 @@ PHRASES = {status.value: f" {status.phrase}" for status in HTTPStatus}
 
 
 class Unreachable(Exception):
-    """An address gave no answer that can be read. `str()` is the reason, `status` that of HTTP."""
+    """An address gave no readable answer. `str()` is the reason, `status` the HTTP status."""
 
     def __init__(self, reason: str, status: int | None = None) -> None:
         self.status = status
@@ -67,10 +67,10 @@ def fetch_url(
 ) -> Answer:
     """Ask for `url`, following at most five redirects; the body is cut at `largest` bytes.
 
-    Unless `private`, only http and https on their own ports, and only hosts all of whose addresses
-    are public: somebody else may have chosen the URL. The address is looked at both before the
-    request and, since a name may answer differently the next time, on the connection itself.
-    `Unreachable` where that refuses it, the network or the server fails, or the status is not 200.
+    Unless `private`, only http and https on their own ports, and only hosts whose addresses are all
+    public: somebody else may have chosen the URL. The address is checked before the request and
+    again on the connection, since a name may resolve differently the next time. `Unreachable` if a
+    check refuses it, the network or the server fails, or the status is not 200.
     """
     headers = {"Accept": accept, "Accept-Encoding": "gzip", "User-Agent": agent}
     until = time.monotonic() + LONGEST
@@ -130,9 +130,9 @@ def _check_public(url: str, client: httpx.Client) -> bool:
     except ValueError as error:
         raise Unreachable(f"{url} cannot be read ({error})") from None
     if parts.scheme not in ("http", "https") or port not in PUBLIC_PORTS or not host:
-        raise Unreachable(f"{url} is no public address by http or https")
+        raise Unreachable(f"{url} is not a public http or https address")
     if parts.username is not None or parts.password is not None:
-        raise Unreachable(f"{host} is asked for with a user name")
+        raise Unreachable(f"the address of {host} holds a user name or password")
     try:
         addresses = [str(ipaddress.ip_address(host))]
     except ValueError:
@@ -154,7 +154,7 @@ def _resolve_host(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise Unreachable(f"{host} cannot be found; see the address and the network") from None
+        raise Unreachable(f"{host} cannot be found; check the address and the network") from None
     return [str(entry[4][0]) for entry in found]
 
 
@@ -181,4 +181,4 @@ def _unpack_chunks(response: httpx.Response, largest: int, host: str) -> Iterato
             if unpacker.unconsumed_tail:  # more than the limit: what follows is not asked for
                 return
     else:
-        raise Unreachable(f"{host} answers packed as {packed}, which was not asked for")
+        raise Unreachable(f"{host} answers compressed as {packed}, which was not asked for")

@@ -145,7 +145,7 @@ def detect_language(code: object, title: str) -> str | None:
 
 
 def _find_identity(url: str) -> str:
-    """The work behind an address, "" where it is none."""
+    """The work behind an address, "" if there is none."""
     try:
         return work_identity(url)
     except ValueError:
@@ -224,7 +224,7 @@ def _parse_object(data: bytes, whose: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Unreadable(f"no JSON object of {whose}")
+        raise Unreadable(f"no JSON object from {whose}")
     return said
 
 
