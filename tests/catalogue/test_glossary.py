@@ -58,7 +58,7 @@ FAULTS = {
     "forms is the text 'warp', not a list": {"forms": "warp"},
     "too few to define": {"says": "A group."},
     f"over the limit of {LONGEST}": {"says": "A " + "long " * 50 + "sentence."},
-    "is no single sentence; write just one": {"says": SAYS + " Always."},
+    "is not a single sentence; write just one": {"says": SAYS + " Always."},
     "says is no single sentence": {"says": SAYS.removesuffix(".")},
     "says holds '<'": {"says": "A group of <b>32</b> threads that run together."},
     "says holds '`'": {"says": "A group of `32` threads that run together."},
@@ -69,7 +69,7 @@ FAULTS = {
     "spaces too many": {"term": "a  warp"},
     "at is 'https://example.org/a.md', no page": {"at": "https://example.org/a.md"},
     "no letter for an anchor": {"term": "..."},
-    "the form 'warp' is there twice": {"forms": ["warp", "warp"]},
+    "the form 'warp' is given twice": {"forms": ["warp", "warp"]},
 }
 
 
@@ -86,7 +86,7 @@ def test_each_fault_is_one_line(said: str, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"at": "https://a; b.md"}, "at is 'https://a; b.md', no page; write it as"),
+        ({"at": "https://a; b.md"}, "at is 'https://a; b.md', not a page; write it like"),
         ({"group": "a; b"}, "group is 'a; b', not one of device, memory"),
         ({"forms": ["a; +"]}, "forms 1 is 'a; +', which does not begin and end"),
         ({"term": "; ;"}, "term '; ;' has no letter for an anchor; name it in letters"),
@@ -113,7 +113,7 @@ def test_terms_and_forms_that_are_there_twice() -> None:
     [finding] = read(entry(), entry(term="Warp", forms=["WARP"])).findings
     assert "'Warp' is defined twice (first on line 1)" in str(finding)
     [finding] = read(entry(), entry(term="lane", forms=["lane", "warp"])).findings
-    assert "the form 'warp' is that of 'warp' too" in str(finding)
+    assert "the form 'warp' also belongs to 'warp'" in str(finding)
 
 
 def test_dead_links(trial: Trial) -> None:
@@ -132,11 +132,11 @@ def test_dead_links(trial: Trial) -> None:
 
     assert lines() == lines(at="kernels/a.md") == lines(at="kernels/a.md#snippet") == []
     [line] = lines(at="kernels/b.md")
-    assert "which is no page; write kernels/a.md" in line
+    assert "which is not a page; write kernels/a.md" in line
     [line] = lines(at="kernels/a.md#the-part")
     assert "has no such anchor; write #the-parts" in line
     [line] = lines(reading="guid")
-    assert "which no reading has as its id; write guide" in line
+    assert "which is not the id of a reading; write guide" in line
 
 
 def test_the_check_reads_the_glossary_and_the_shelf_does_not(trial: Trial) -> None:
@@ -144,7 +144,7 @@ def test_the_check_reads_the_glossary_and_the_shelf_does_not(trial: Trial) -> No
     done = trial.shelf("check")
     assert done.returncode == 1
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "glossary.yml" in line]
-    assert len(lines) == 1 and "kernels/a.md#the-parts, which is no page" in lines[0]
+    assert len(lines) == 1 and "kernels/a.md#the-parts, which is not a page" in lines[0]
 
 
 def test_without_a_file_there_is_no_term(trial: Trial) -> None:

@@ -178,14 +178,14 @@ def test_a_circle_of_needs_ends() -> None:
 @pytest.mark.parametrize(
     ("path", "what", "mend"),
     [
-        ([], "path is no list of stages", learning_paths.MEND),
-        ("softmax", "path is no list of stages", learning_paths.MEND),
+        ([], "path is not a list of stages", learning_paths.MEND),
+        ("softmax", "path is not a list of stages", learning_paths.MEND),
         (["a"], "stage 1 of path is not an object", learning_paths.MEND),
         ([{"stage": "A"}], "stage 1 of path lacks 'goals'", learning_paths.MEND),
         ([{"stage": 3, "goals": ["a"]}], "stage 1 of path.stage is 3", learning_paths.MEND),
         ([{"stage": "A", "goals": []}], "stage 1 of path has no goals", learning_paths.MEND),
-        ([{"stage": "A", "goals": ["alpah"]}], "path names 'alpah', which no reading has as its id",
-         "write alpha"),
+        ([{"stage": "A", "goals": ["alpah"]}],
+         "path names 'alpah', which is not the id of a reading", "write alpha"),
         ([{"stage": "A", "goals": "a"}], "stage 1 of path.goals is not a list",
          learning_paths.MEND),
         ([{"stage": "A", "goals": [7]}], "stage 1 of path.goals[0] is 7", learning_paths.MEND),
@@ -193,7 +193,7 @@ def test_a_circle_of_needs_ends() -> None:
          learning_paths.MEND),
         ([{"stage": "A", "goals": ["alpha", "alpha"]}], "names 'alpha' twice", "remove one"),
         ([{"stage": "A", "goals": ["a"], "pages": ["paths/b"]}],
-         "path names 'paths/b', which is no page below docs/", "write paths/a"),
+         "path names 'paths/b', which is not a page below docs/", "write paths/a"),
         ([{"stage": "A", "goals": ["a"], "pages": ["paths/a", "paths/a"]}],
          "names 'paths/a' twice", "remove one"),
         ([{"stage": "A", "goals": ["a"], "pages": "paths/a"}],
@@ -221,7 +221,7 @@ def test_a_stage_without_goals_has_its_pages_checked() -> None:
     found = learning_paths.build_paths(page(given), shelf({}))[1]
     assert [one.what for one in found] == [
         "stage 1 of path has no goals",
-        "path names 'paths/b', which is no page below docs/",
+        "path names 'paths/b', which is not a page below docs/",
     ]
 
 

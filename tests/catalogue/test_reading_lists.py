@@ -443,7 +443,7 @@ def test_read_next_names_what_needs_it() -> None:
         (Health("unreachable", since="2026-11-02"), "Not reached since 2 Nov 2026."),
         (
             Health("moved", since="2026-11-02", moved_to="https://example.net/<b>"),
-            'The link now leads on to <a href="https://example.net/&lt;b&gt;">example.net</a>.',
+            'The link now leads to <a href="https://example.net/&lt;b&gt;">example.net</a>.',
         ),
     ],
 )

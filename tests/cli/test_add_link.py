@@ -145,7 +145,8 @@ def test_a_bad_form_is_answered_and_the_label_comes_off(run: Run) -> None:
     assert words[2] == "12"
     [block], _ = parts(comment or "")
     assert block.splitlines() == [
-        "topic: is 'another one (name it under notes)'; a maintainer replaces this with a topic from the list",
+        "topic: is 'another one (name it under notes)'; a maintainer replaces this with a topic "
+        "from the list",
         "year: is 'soon', which is not a year; write its four digits",
     ]
     assert run.called("issue", "edit") == [

@@ -160,7 +160,7 @@ def test_another_version_on_the_shelf_is_refused_with_its_place(root: Path) -> N
         ("http://x.org/a", "is http; write https:"),
         ("https://bit.ly/x", "bit.ly hides where the url leads"),
         ("https://www.google.com/search?q=x", "is a search on google.com"),
-        ("https://localhost/x", "is no public name"),
+        ("https://localhost/x", "is not public"),
     ],
 )
 def test_a_wrong_address_is_refused(root: Path, url: str, words: str) -> None:
@@ -176,7 +176,7 @@ def test_a_wrong_address_is_refused(root: Path, url: str, words: str) -> None:
         ({"rating": 5}, "rating is '5', outside 1 to 4"),
         ({"lang": "jp"}, "write ja"),
         ({"tags": ["GPU"]}, "tags 1 is 'GPU'"),
-        ({"snippets": ["streem"]}, "which is no folder under snippets/; write stream"),
+        ({"snippets": ["streem"]}, "which is not a folder under snippets/; write stream"),
         ({"needs": ["online-softmaxx"]}, "write online-softmax"),
         ({"id": "online-softmax"}, "id 'online-softmax' is used twice"),
         ({"title": "online normalizer calculation for Softmax"}, "also stands at"),

@@ -309,7 +309,7 @@ def said(text: str) -> set[str]:
 
 SAFE = re.compile(
     r"the url (?!http://)|ends in spaces|starts or ends in a space|YAML reads|is the number|"
-    r"without quotes|is '(?:cn|zh-CN)', no language"
+    r"without quotes|is '(?:cn|zh-CN)', not a language"
 )
 
 

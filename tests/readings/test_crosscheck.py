@@ -82,10 +82,11 @@ FAULTS = {
     "colon": Fault("How a GPU waits", "GPUs: how they wait",
                    ":2: an unquoted text holds a colon and a space; put it in double quotes",
                    second=True),
-    "language": Fault("lang: en", "lang: cn", ":12: lang is 'cn', no language code; write zh",
+    "language": Fault("lang: en", "lang: cn", ":12: lang is 'cn', not a language code; write zh",
                       fixed=True, after="lang: zh"),
-    "language with region": Fault("lang: en", "lang: en-US",
-                                  ":12: lang is 'en-US', no language code; write en", fixed=True),
+    "language with region": Fault(
+        "lang: en", "lang: en-US", ":12: lang is 'en-US', not a language code; write en",
+        fixed=True),
     "day without quotes": Fault(
         '"2026-11-21"', "2026-11-21",
         ':15: added: YAML reads 2026-11-21 as a date; write "2026-11-21", in quotes', fixed=True),
@@ -105,7 +106,7 @@ FAULTS = {
                                    "leave the key out"),
     "unread and to start with": Fault(
         "  level: inter", "  unread: true\n  start: true\n  level: inter",
-        ":12: online-softmax: start stands beside unread, but nobody here could open it; remove "
+        ":12: online-softmax: has both start and unread, but nobody here could open it; remove "
         "start, or read it and remove unread"),
     # Years
     "the preprint's year beside the venue": Fault(
@@ -145,10 +146,10 @@ FAULTS = {
                     ":3: the url is a search on google.com; write the address of what was meant",
                     second=True),
     "pdf": Fault("abs/1805.02867", "pdf/1805.02867v2.pdf",
-                 ":4: the url is not in the form that arXiv has here; "
+                 ":4: the url is not in the usual form of arXiv; "
                  "write https://arxiv.org/abs/1805.02867", fixed=True),
     "old resolver": Fault("https://doi.org", "http://dx.doi.org",
-                          ":19: the url is http, and is not in the form that a DOI has here; "
+                          ":19: the url is http, and is not in the usual form of a DOI; "
                           "write https://doi.org/10.1145/1498765.1498785", fixed=True),
     "short form": Fault('"https://www.youtube.com/watch?v=Cp7g1Ll4v0M"',
                         '"https://youtu.be/Cp7g1Ll4v0M?si=x"',
@@ -156,7 +157,7 @@ FAULTS = {
                         "that YouTube has here; write https://www.youtube.com/watch?v=Cp7g1Ll4v0M",
                         fixed=True),
     "repository": Fault("https://example.org/waits", "https://www.github.com/a/b.git",
-                        ":3: the url is not in the form that GitHub has here; "
+                        ":3: the url is not in the usual form of GitHub; "
                         "write https://github.com/a/b", second=True, fixed=True,
                         after="https://github.com/a/b"),
     # Works
@@ -204,11 +205,11 @@ FAULTS = {
     "unknown successor": Fault(
         "  why: Says what a warp waits for.\n",
         "  why: Says what a warp waits for.\n  superseded_by: zzz\n",
-        ":6: superseded_by names 'zzz', which no reading has as its id; correct it, or remove it",
+        ":6: superseded_by names 'zzz', which is not the id of a reading; correct it, or remove it",
         second=True),
     "unknown snippet": Fault(
         "  needs: [roofline]", "  snippets: [softmax]\n  needs: [roofline]",
-        ":14: snippets names 'softmax', which is no folder under snippets/; correct it, or "
+        ":14: snippets names 'softmax', which is not a folder under snippets/; correct it, or "
         "remove it"),
     "circle": Fault("  also:\n", "  needs: [online-softmax]\n  also:\n",
                     ":23: needs goes in a circle: online-softmax -> roofline -> online-softmax; "
@@ -237,7 +238,7 @@ def test_a_topic_starts_with_two_at_most(trial: Trial) -> None:
     )
     said = trial.shelf("check").stderr
     assert said.strip() == (
-        "docs/kernels/a.yml:3: start stands at more than 2 readings of kernels/a; "
+        "docs/kernels/a.yml:3: more than 2 readings of kernels/a have start; "
         "remove it from the others"
     )
 
@@ -281,7 +282,7 @@ def test_both_answers_can_be_had_as_json(shelf: Trial) -> None:
     left = {
         "path": LIST,
         "line": 14,
-        "what": "needs names 'gone', which no reading has as its id",
+        "what": "needs names 'gone', which is not the id of a reading",
         "mend": "correct it, or remove it",
     }
     [first, second] = json.loads(shelf.shelf("check", "--json").stdout)
@@ -375,7 +376,7 @@ def test_another_form_of_a_work_may_stand_beside_it(trial: Trial) -> None:
     assert trial.shelf("check", "--fix").stdout == "all well\n"
     said = check_lists(trial, text.replace("annotated", "preprint"))
     assert said == [
-        "docs/list.yml:6: the url is not in the form that arXiv has here; "
+        "docs/list.yml:6: the url is not in the usual form of arXiv; "
         "write https://arxiv.org/abs/1805.02867"
     ]
 

@@ -226,7 +226,7 @@ def test_the_command_prints_and_writes(trial: Trial) -> None:
     place.write_text("{}")
     said = trial.shelf("check").stderr
     assert said == (
-        f"{crosscheck.PLACE}: is not the schema that the readings have now; "
+        f"{crosscheck.PLACE}: is not the present schema of the readings; "
         "run `shelf schema --write` and commit the file\n"
     )
 

@@ -368,8 +368,8 @@ def test_beside_the_work_other_addresses_keep_their_form_too() -> None:
         ("http://x.org/a", "the url http://x.org/a is http; write https://x.org/a; a site without"),
         ("https://x.org/?gclid=1&fbclid=2", "the url carries gclid, fbclid, which follow the"),
         ("http://youtu.be/Cp7g1Ll4v0M?si=x", "the url is http, and carries si, which follows the "
-         "reader, and is not in the form that YouTube has here; write https://www.youtube.com/wa"),
-        ("https://EXAMPLE.org/a", "the url is not in the form that an address has here; write"),
+         "reader, and is not in the usual form of YouTube; write https://www.youtube.com/wa"),
+        ("https://EXAMPLE.org/a", "the url is not in the usual form of an address; write"),
         ("https://tinyurl.com/x", "tinyurl.com hides where the url leads; open it"),
         ("https://www.bit.ly/x", "bit.ly hides"),
         ("https://openreview.net/search?term=gpu", "the url is a search on openreview.net"),

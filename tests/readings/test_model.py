@@ -121,7 +121,7 @@ BAD_FILES = {
     "a tab after spaces": (b"- id: a\n  \ttitle: b\n", 2, "a tab indents the line"),
     "latin-1": (b"- id: a\n  title: caf\xe9\n", 2, "byte 0xe9 is not UTF-8"),
     "utf-16": ("- id: a\n".encode("utf-16"), 1, "is UTF-16"),
-    "a control character": (b"- id: a\n  title: \x07\n", 2, "U+0007 may not stand in YAML"),
+    "a control character": (b"- id: a\n  title: \x07\n", 2, "U+0007 is not allowed in YAML"),
     "an alias": (b"- id: &a b\n", 1, "the anchor &a is set"),
     "an unknown alias": (b"- id: *a\n", 1, "the alias *a is used"),
     "a bomb": (b"- &a [x, x]\n- &b [*a, *a]\n- &c [*b, *b]\n", 1, "the anchor &a is set"),
@@ -212,8 +212,8 @@ WRONG = {
     "url: example.org": ("url the URL 'example.org' does not start with https://", "https://"),
     "url: javascript:alert(1)": ("does not start with https://", "https://"),
     'url: "https://x.org/a b"': ("holds a space", "https://"),
-    "url: https://localhost/a": ("the host 'localhost' is no public name", "link a page"),
-    "url: https://10.0.0.1/a": ("the host '10.0.0.1' is no public name", "link a page"),
+    "url: https://localhost/a": ("the host 'localhost' is not public", "link a page"),
+    "url: https://10.0.0.1/a": ("the host '10.0.0.1' is not public", "link a page"),
     "url: https://me:word@x.org": ("names a user", "https://"),
     "kind: papers": ("kind is 'papers'", "write paper"),
     "kind: zzz": ("kind is 'zzz'", "write one of paper, post, talk"),
@@ -228,19 +228,19 @@ WRONG = {
     "rating: 5": ("rating is '5', outside 1 to 4", "write 1, 2, 3 or 4"),
     "rating: 0": ("rating is '0', outside 1 to 4", "write 1, 2, 3 or 4"),
     "level: beginer": ("level is 'beginer'", "write beginner"),
-    "lang: cn": ("lang is 'cn', no language code", "write zh"),
-    "lang: english": ("lang is 'english', no language code", "two letters"),
+    "lang: cn": ("lang is 'cn', not a language code", "write zh"),
+    "lang: english": ("lang is 'english', not a language code", "two letters"),
     "tags: [GPU]": ("tags 1 is 'GPU', not of lower-case", "write it as"),
     "tags: [a, a]": ("tags names 'a' twice", "remove one"),
     f"tags: [{', '.join(f't{n}' for n in range(13))}]": ("tags has 13 items, over the limit of 12",
                                                          "drop some"),
-    "snippets: [soft-max]": ("snippets 1 is 'soft-max', no snippet's id", "folder's name"),
+    "snippets: [soft-max]": ("snippets 1 is 'soft-max', not a snippet id", "folder's name"),
     "needs: a": ("needs is the text 'a', not a list", "write [a]"),
     "also: [{what: pdf, url: https://x.org}]": ("also 1 what is 'pdf'", "write one of preprint"),
     "also: [{what: code}]": ("has no also 1 url", "add `url: …`"),
     "also: [{what: code, link: https://x.org}]": ("the key 'also 1 link' is unknown", "write url"),
     "also: [https://x.org]": ("also 1 is 'https://x.org'", "write keys `what` and `url`"),
-    'seed: ["0"]': ("seed 1 is '0', no seed's number", "three digits"),
+    'seed: ["0"]': ("seed 1 is '0', not a seed number", "three digits"),
     "superseded_by: [a]": ("superseded_by is", "write text"),
     "author: [Ada]": ("the key 'author' is unknown", "write authors"),
     "titel: x": ("the key 'titel' is unknown", "write title"),
@@ -288,7 +288,7 @@ def test_a_title_in_another_script_wants_its_english() -> None:
     ("url", "what", "mend"),
     [
         ("https://a; b", "holds a space, a backslash or a control character", "write it as https"),
-        ("https://a;b", "the host 'a;b' is no public name", "link a page on the web"),
+        ("https://a;b", "the host 'a;b' is not public", "link a page on the web"),
     ],
 )
 def test_a_value_that_holds_a_semicolon_is_not_cut_at_it(url: str, what: str, mend: str) -> None:
@@ -351,12 +351,12 @@ def test_one_title_has_one_identity() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("needs: [onlin-softmax]", "needs names 'onlin-softmax', which no reading has as its id; "
+        ("needs: [onlin-softmax]", "needs names 'onlin-softmax', which is not the id of a reading; "
                                    "write online-softmax"),
         ("needs: [zzz]", "correct it, or remove it"),
         ("needs: [a]", "needs names the entry itself; remove it"),
         ("superseded_by: zzz", "superseded_by names 'zzz'"),
-        ("snippets: [softmx]", "snippets names 'softmx', which is no folder under snippets/; "
+        ("snippets: [softmx]", "snippets names 'softmx', which is not a folder under snippets/; "
                                "write softmax"),
     ],
 )  # fmt: skip

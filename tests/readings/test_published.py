@@ -277,7 +277,7 @@ def test_a_fault_in_one_of_cuda_is_said_too(old: str, new: str, line: int, says:
 def test_a_triton_kernel_has_a_signature_and_a_name() -> None:
     text = RIVAL.replace('  signature: {x: "*bf16", n: i32}\n  divisible: [x, n]\n', "")
     assert "signature is missing" in said_of_rivals(text)[0]
-    assert "no name in Python" in said_of_rivals(RIVAL.replace("_softmax\n", "softmax<4>\n", 1))[0]
+    assert "not a Python name" in said_of_rivals(RIVAL.replace("_softmax\n", "softmax<4>\n", 1))[0]
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
                        "picture of that name; write one of timelines/one-by-one, timelines/pair"),
     (timeline_of_no_snippet, "docs/index.md:3: embeds a picture of the snippet 'sounds', which "
                              'does not exist; write "sound/timelines/pair.md"'),
-    (old_schema, "docs/assets/readings.schema.json: is not the schema that the readings have now; "
+    (old_schema, "docs/assets/readings.schema.json: is not the present schema of the readings; "
                  "run `shelf schema --write` and commit"),
     (lost_schema, "docs/assets/readings.schema.json: is missing, but .vscode/settings.json names"),
     (no_such_list, "docs/index.md:5: embeds the readings of 'kernels/sums', which is not a topic"),

@@ -153,7 +153,7 @@ STATES = {"measured": "measured", "verified": "checked"}
 
 
 class FeedEntry(NamedTuple):
-    """A piece of news. `name` is its own for good, and stays when a page moves."""
+    """A piece of news. `name` is unique and permanent: it stays when a page moves."""
 
     name: str
     updated: str  # an instant in UTC, or a date
@@ -324,8 +324,8 @@ def llms_overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str,
         f"# {name}\n\n> {descriptions.get('index', '')}\n\n"
         "Every list is also there for programs: the links below lead to plain text, and the same"
         f" address with .json, .csl.json, .bib or .xml to the other formats. {root}/all.txt has all"
-        " readings; what was checked of the snippets, and measured where there was a GPU, is on the"
-        " pages, each with its record as JSON.\n\n"
+        " readings. The pages show what was checked of each snippet, and measured if there was a"
+        " GPU, with the record as JSON.\n\n"
     )
     parts: dict[str, str] = {}
     for where, topic in sorted(shelf.topics.items()):

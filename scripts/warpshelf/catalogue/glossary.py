@@ -11,7 +11,7 @@
 They become two fragments. `glossary/terms.md` is the list of its page. It is HTML alone, so that no
 term is marked inside its own entry. `glossary/abbreviations.yml` has the sentence of each spelling;
 mkdocs.yml inherits it, and Markdown then marks the spelling wherever prose has it, never in code.
-Written below every page as `*[form]: sentence` they would be read anew a page, a tenth of a build.
+As `*[form]: sentence` below every page they would be read again for each: a tenth of a build.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _check_sentence(text: str) -> str:
         what = f"has {len(text)} characters, too few to define anything"
         raise ValueError(f"{what}; write one whole sentence")
     if not text.endswith(".") or re.search(r"[.!?] +[A-Z]", text):
-        raise ValueError("is no single sentence; write just one")
+        raise ValueError("is not a single sentence; write just one")
     return text
 
 
@@ -94,7 +94,7 @@ def _check_form(form: str) -> str:
 
 def _check_place(at: str) -> str:
     if not AT.fullmatch(at):
-        raise ValueError(f"is {at!r:.80}, no page; write it as kernels/softmax.md#the-recurrence")
+        raise ValueError(f"is {at!r:.80}, not a page; write it like kernels/softmax.md#anchor")
     return at
 
 
@@ -147,7 +147,7 @@ def parse_glossary(data: bytes) -> Glossary:
 
 
 def _find_duplicates(terms: list[Term]) -> Iterator[Finding]:
-    """Terms that are there twice, and forms that two terms claim."""
+    """Terms that are defined twice, and forms that two terms claim."""
     named: dict[str, Term] = {}
     claimed: dict[str, Term] = {}
     for term in terms:
@@ -159,17 +159,17 @@ def _find_duplicates(terms: list[Term]) -> Iterator[Finding]:
         for form in dict.fromkeys(term.forms):
             other = claimed.setdefault(form, term)
             if other is not term:
-                what = f"the form {form!r} is that of {other.term!r} too (line {other.line})"
-                yield term.make_finding(what, "leave it to one of them")
+                what = f"the form {form!r} also belongs to {other.term!r} (line {other.line})"
+                yield term.make_finding(what, "keep it with one of them")
             elif term.forms.count(form) > 1:
-                what = f"the form {form!r} is there twice"
+                what = f"the form {form!r} is given twice"
                 yield term.make_finding(what, "remove one")
 
 
 def check_glossary(
     glossary: Glossary, pages: Mapping[str, Page], shelf: Shelf, extra: Mapping[str, set[str]]
 ) -> Iterator[Finding]:
-    """What the terms name that is not there. `extra` has anchors that pages include, by page."""
+    """What the terms name that does not exist. `extra` has anchors that pages include, by page."""
     known: dict[str, set[str]] = {}
     for term in glossary.terms:
         page, _, anchor = term.at.partition("#")
@@ -177,7 +177,7 @@ def check_glossary(
         named = f"{term.term!r} is explained at {term.at}"
         if where not in pages:
             mend = suggest_match(where, pages, "name a page below docs/", form="write {}.md")
-            yield term.make_finding(f"{named}, which is no page", mend)
+            yield term.make_finding(f"{named}, which is not a page", mend)
             continue
         if where not in known:
             known[where] = page_anchors(pages[where].text) | extra.get(where, set())
@@ -188,7 +188,7 @@ def check_glossary(
             yield term.make_finding(f"{named}, but the page has no such anchor", mend)
         if term.reading and term.reading not in {*shelf.readings, *shelf.refused}:
             otherwise = "name the id of a reading, or leave the key out"
-            what = f"{term.term!r} names {term.reading!r}, which no reading has as its id"
+            what = f"{term.term!r} names {term.reading!r}, which is not the id of a reading"
             mend = suggest_match(term.reading, shelf.readings, otherwise)
             yield term.make_finding(what, mend)
 

@@ -31,7 +31,7 @@ from warpshelf.render import listings
 from warpshelf.render.snippet_page import SnippetPage
 
 FOLDER = "paths/"
-ABSENT = "This path is not shown, because what its page says of it has a fault."
+ABSENT = "This path is not shown because its front matter has a fault."
 STAGE = {"stage": str, "goals": [str], "pages?": [str]}
 MEND = "write path as a list of `- stage: …` with `goals: [reading-id, …]` and, if any, `pages:`"
 
@@ -76,9 +76,9 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
         what = f"has a path, but is not under docs/{FOLDER}"
         yield Finding(page.path, top, what, f"move the page to docs/{FOLDER}")
     if not isinstance(stages, list) or not stages:
-        yield Finding(page.path, top, "path is no list of stages", MEND)
+        yield Finding(page.path, top, "path is not a list of stages", MEND)
         return
-    ids, no_id = shelf.readings.keys() | shelf.refused, "which no reading has as its id"
+    ids, no_id = shelf.readings.keys() | shelf.refused, "which is not the id of a reading"
     named: set[str] = set()
     for number, stage in enumerate(stages, 1):
         if flaw := files.shape_problem(stage, STAGE, f"stage {number} of path"):
@@ -89,7 +89,7 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
         names: list[tuple[str, Collection[str], Collection[str], str]]
         names = [(name, ids, shelf.readings, no_id) for name in stage["goals"]]
         own = stage.get("pages", ())
-        names += [(name, pages, pages, "which is no page below docs/") for name in own]
+        names += [(name, pages, pages, "which is not a page below docs/") for name in own]
         for name, known, near, why in names:
             word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
             lines = enumerate(page.text.splitlines(), 1)
@@ -221,10 +221,10 @@ def minutes_rule() -> str:
     )
     kinds = kinds.replace("a docs", "a manual's section").replace("for a code", "for a repository")
     return (
-        f"Minutes of our own pages are counted: {WORDS} words a minute, {LINES} lines of code a"
-        " minute, without the list of readings. Those of a reading are an estimate, which its entry"
-        f" gives or its kind: {kinds}. To run a snippet takes {RUN} minutes more than to read what"
-        " its page shows of it.\n"
+        f"Minutes of our own pages are counted at {WORDS} words or {LINES} lines of code a minute,"
+        " without the list of readings. The minutes of a reading are an estimate, from its entry or"
+        f" its kind: {kinds}. Running a snippet takes {RUN} minutes more than reading what its page"
+        " shows of it.\n"
     )
 
 

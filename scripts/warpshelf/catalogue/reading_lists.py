@@ -131,7 +131,7 @@ def title_link(reading: Reading, place: Place) -> str:
 
 
 def render_rating(reading: Reading) -> str:
-    """Its stars, with the same in words for who does not see them; empty where unrated."""
+    """Its stars, with the same in words for screen readers; empty if unrated."""
     if reading.rating is None:
         return ""
     stars = "★" * reading.rating + "☆" * (4 - reading.rating)
@@ -178,11 +178,11 @@ def _versions(reading: Reading, around: ReadingContext, place: Place) -> list[st
 
 
 def _health_note(reading: Reading, around: ReadingContext, place: Place) -> str:
-    """What a reader should know of the link before following it; mostly nothing."""
+    """What a reader should know before following the link; usually nothing."""
     known = around.health.get(reading.url)
     if known and known.state == "moved" and known.moved_to:
         host = urlsplit(known.moved_to).hostname or known.moved_to
-        return f"The link now leads on to {external_link(place, host, known.moved_to)}."
+        return f"The link now leads to {external_link(place, host, known.moved_to)}."
     if known and known.state in LOST:
         return f"{LOST[known.state]} since {units.format_date(f'{known.since}T00:00:00Z')}."
     return ""
@@ -213,8 +213,8 @@ def _entry_footer(reading: Reading, around: ReadingContext, place: Place) -> Ite
         yield f'<div class="ws-reading-foot"{place.inner}>\n' + "\n".join(parts) + "\n</div>"
 
 
-REFUSED = "A reading is not shown here, because its entry has a fault."
-EMPTY = "No reading stands here yet."
+REFUSED = "A reading is not shown here because its entry has a fault."
+EMPTY = "There are no readings here yet."
 UNREAD = "Nobody here could open these"
 FEWEST = 6  # entries from which on a list is worth filtering
 
@@ -269,7 +269,7 @@ def _start_block(topic: Topic, place: OnPage) -> str:
         for one in topic.readings
         if one.start
     )
-    line = f'<a href="#readings">All {len(topic.readings)} readings</a> stand at the end of'
+    line = f'<a href="#readings">All {len(topic.readings)}readings</a> are at the end of'
     line = f'<p class="ws-start-more">{line} this page.</p>\n' if topic.readings else ""
     if not rows:
         return line
@@ -357,7 +357,7 @@ def all_readings_list(around: ReadingContext, *, exports: bool = False) -> str:
 
 
 def _search_words(reading: Reading, shown: str) -> str:
-    """What the search knows of a reading beyond the text `shown`: each word once, in lower case."""
+    """The words that find a reading beyond the text `shown`: each once, in lower case."""
     texts = (shown, *reading.authors, reading.venue or "", reading.why)
     split = [[w.strip(ENDS) for w in plain_text(t).lower().split()] for t in texts]
     known = COMMON | {"", *split[0]}

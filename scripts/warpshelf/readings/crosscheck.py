@@ -58,7 +58,7 @@ def _check_fields(reading: Reading) -> Iterator[Finding]:
 
 
 def _check_identities(shelf: Shelf) -> Iterator[Finding]:
-    """Ids and works that stand twice."""
+    """Ids and works that appear twice."""
     seen: dict[str, Reading] = {}
     for reading in shelf.entries:
         if (first := shelf.readings[reading.id]) is not reading:
@@ -84,7 +84,7 @@ def _check_identities(shelf: Shelf) -> Iterator[Finding]:
 
 
 def _check_titles(shelf: Shelf) -> Iterator[Finding]:
-    """Entries whose titles are alike and that nothing tells apart, each once."""
+    """Entries with like titles and nothing to tell them apart, each once."""
     entries = shelf.entries
     named = [titles.parse_title(one.title, HEADED.get(one.kind, 0)) for one in entries]
     told: set[int] = set()
@@ -105,7 +105,7 @@ def _check_titles(shelf: Shelf) -> Iterator[Finding]:
 
 
 def _distinct_works(one: Reading, other: Reading) -> bool:
-    """Whether two entries of like titles say themselves that they are two works.
+    """Whether two entries of like titles show that they are two works.
 
     They do where one needs the other, is superseded by it or has its address under `also`; where
     the authors of both are given and nobody is among both; or, with no authors to compare, where
@@ -136,7 +136,7 @@ def _author_keys(reading: Reading) -> set[tuple[str, str]]:
 
 
 def _check_references(shelf: Shelf, snippet_ids: Collection[str] | None) -> Iterator[Finding]:
-    """Ids of readings and of snippets that are nowhere."""
+    """Ids of readings and of snippets that do not exist."""
     ids = shelf.readings.keys() | shelf.refused
     for reading in shelf.entries:
         places: list[tuple[KeyPath, str]] = [(("needs", n), i) for n, i in enumerate(reading.needs)]
@@ -148,11 +148,11 @@ def _check_references(shelf: Shelf, snippet_ids: Collection[str] | None) -> Iter
                     f"{place[0]} names the entry itself", "remove it", *place
                 )
             elif name not in ids:
-                what = f"{place[0]} names {name!r}, which no reading has as its id"
+                what = f"{place[0]} names {name!r}, which is not the id of a reading"
                 yield reading.make_finding(what, suggest_match(name, shelf.readings), *place)
         for number, name in enumerate(reading.snippets):
             if snippet_ids is not None and name not in snippet_ids:
-                what = f"snippets names {name!r}, which is no folder under snippets/"
+                what = f"snippets names {name!r}, which is not a folder under snippets/"
                 mend = suggest_match(name, snippet_ids)
                 yield reading.make_finding(what, mend, "snippets", number)
 
@@ -182,7 +182,7 @@ def _check_circles(shelf: Shelf) -> Iterator[Finding]:
 
 
 def _check_topics(shelf: Shelf) -> Iterator[Finding]:
-    """Lists that no page shows. And who is told to start with everything is told nothing."""
+    """Lists that no page shows, and topics with too many readings to start with."""
     for where, topic in shelf.topics.items():
         if topic.listed and not topic.page:
             mend = f"write docs/{where}.md, or move the entries to another topic"
@@ -192,11 +192,11 @@ def _check_topics(shelf: Shelf) -> Iterator[Finding]:
             yield Finding(f"docs/{where}.md", None, what, f'add --8<-- "readings/{where}.md"')
         starts = [reading for reading in topic.readings if reading.start]
         for reading in starts[MOST_STARTS:]:
-            what = f"start stands at more than {MOST_STARTS} readings of {where}"
+            what = f"more than {MOST_STARTS} readings of {where} have start"
             yield reading.make_finding(what, "remove it from the others", "start")
         for reading in starts:
             if reading.unread:
-                what = f"{reading.id}: start stands beside unread, but nobody here could open it"
+                what = f"{reading.id}: has both start and unread, but nobody here could open it"
                 mend = "remove start, or read it and remove unread"
                 yield reading.make_finding(what, mend, "start")
 
@@ -257,11 +257,11 @@ def write_schema(project: Project) -> bool:
 
 
 def check_schema(project: Project) -> list[Finding]:
-    """What is wrong with the committed schema. A project without one lacks nothing by that."""
+    """What is wrong with the committed schema; a project may have none."""
     settings, what = project.root / SETTINGS, ""
     try:
         if (project.root / PLACE).read_bytes() != schema_text().encode():
-            what = "is not the schema that the readings have now"
+            what = "is not the present schema of the readings"
     except FileNotFoundError:
         if settings.is_file() and PLACE in settings.read_text("utf-8", errors="replace"):
             what = f"is missing, but {SETTINGS} names it"

@@ -278,7 +278,7 @@ def _explain_syntax(error: yaml.YAMLError, text: str) -> _UnreadableFile:
         match = UNREADABLE.search(text)
         shown = f"the character U+{ord(match[0]):04X}" if match else "a character"
         place = text.count("\n", 0, match.start()) + 1 if match else None
-        return _UnreadableFile(place, f"{shown} may not stand in YAML", "remove it")
+        return _UnreadableFile(place, f"{shown} is not allowed in YAML", "remove it")
     mark = error.problem_mark or error.context_mark
     if "quoted" in (error.context or "") or "flow" in (error.context or ""):
         mark = error.context_mark or mark  # where it was opened, not where the file ended
@@ -309,8 +309,8 @@ WANTED = {
     "bool_type": "true, or leave the key out",
 }
 PATTERNS = {
-    "snippets": ("no snippet's id", "write the folder's name under snippets/, such as softmax"),
-    "seed": ("no seed's number", 'write three digits in quotes, such as "000"'),
+    "snippets": ("not a snippet id", "write the folder's name under snippets/, such as softmax"),
+    "seed": ("not a seed number", 'write three digits in quotes, such as "000"'),
 }
 KEBAB_FAULT = (
     "not of lower-case letters and digits joined by -", "write it as in online-softmax"

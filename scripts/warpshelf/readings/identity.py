@@ -47,7 +47,7 @@ UNRESERVED = "!$&'()*+,;=:@~"  # what a path may hold as it stands, besides lett
 
 
 def tracking_params(url: str) -> list[str]:
-    """The names of the query parameters of `url` that follow the visitor and name no content."""
+    """The names of the query parameters of `url` that track the visitor and select no content."""
     names = [name for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)]
     return [name for name in names if _is_tracking(name)]
 
@@ -74,7 +74,7 @@ def work_identity(url: str) -> str:
     `github:owner/repo[/path]` (owner and repository in lower case), else `url:` and the normalised
     address: host in lower case without `www.`, no scheme, default port, final slash, `index.html`,
     tracking parameter, or fragment, save one that routes (`#/`). A copy in the Internet Archive has
-    the identity of what it copies. Raises ValueError if `url` is no absolute http or https URL.
+    the identity of what it copies. Raises ValueError if `url` is not an absolute http or https URL.
     """
     quote_href(url)
     parts = urlsplit(url)
@@ -298,7 +298,7 @@ def url_problems(url: str, main: bool = True) -> Iterator[tuple[str, str]]:
         reasons.append(f"carries {', '.join(names)}, which {follow} the reader")
     if wanted not in (url, cleaned, re.sub("^http:", "https:", cleaned, flags=re.IGNORECASE)):
         known = NAMES.get(work_identity(url).partition(":")[0], "an address")
-        reasons.append(f"is not in the form that {known} has here")
+        reasons.append(f"is not in the usual form of {known}")
     if reasons:
         yield f"the url {', and '.join(reasons)}", f"write {wanted}"
     if host in SHORTENERS:

@@ -72,7 +72,7 @@ def _check_url(url: str) -> str:
         raise ValueError(f"{error}; write it as https://…") from None
     host = re.sub(r"^[a-z]+://([^/?#:]*).*", r"\1", url, flags=re.IGNORECASE | re.DOTALL)
     if "." not in host.strip(".") or re.fullmatch(r"[\d.]+", host):
-        raise ValueError(f"the host {host!r} is no public name; link a page on the web")
+        raise ValueError(f"the host {host!r} is not public; link a page on the web")
     return url
 
 
@@ -88,16 +88,16 @@ def _check_day(text: str) -> str:
     with suppress(ValueError):
         day = date.fromisoformat(text)
     if day is None or day.isoformat() != text:
-        raise ValueError(f'is {text!r}, no date; write it as "2026-11-20", in quotes')
+        raise ValueError(f'is {text!r}, not a date; write it as "2026-11-20", in quotes')
     if not date(2020, 1, 1) <= day <= datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"is {text}, which cannot be; write the day it was put on the shelf")
+        raise ValueError(f"is {text}, outside 2020 to today; write the day it was put on the shelf")
     return text
 
 
 def _check_language(lang: str) -> str:
     if lang not in LANGUAGES:
         mend = meant_language(lang) or "two letters of ISO 639-1, such as en or zh"
-        raise ValueError(f"is {lang!r}, no language code; write {mend}")
+        raise ValueError(f"is {lang!r}, not a language code; write {mend}")
     return lang
 
 

@@ -149,7 +149,7 @@ class Rival(EntryModel):
         if not self.is_cuda and not self.signature:
             raise ValueError("signature is missing; give the type of each argument")
         if not self.is_cuda and not self.kernel.isidentifier():
-            raise ValueError(f"kernel is {self.kernel!r}, no name in Python; write its name alone")
+            raise ValueError(f"kernel is {self.kernel!r}, not a Python name; write its name alone")
         given = [*self.signature, *self.constants, *self.absent]
         if twice := sorted({name for name in given if given.count(name) > 1}):
             raise ValueError(f"{twice[0]} is given twice; leave it in one place")

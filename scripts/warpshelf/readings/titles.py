@@ -4,8 +4,8 @@ On the shelf two titles are alike where they have the same words, left aside cas
 small words and plurals; or where they differ in one slip of one long word; or, if they are long, in
 one word that one of them leaves out; or where one is the other without its subtitle. Numbers always
 tell works apart, and so do short words: FlashAttention-2 and -3, part I and part II, GEMM and GEMV.
-Behind a link the title comes from the web, with its markup, and only ours is asked whether it
-can be the same; so more is forgiven.
+A title behind a link comes from the web, with its markup, and is compared with ours alone; so more
+is forgiven.
 
 The year of a work is that of the version which its venue names: a preprint and its publication
 often fall into different years, and "ICLR 2024" never stands beside 2023. Where there is only a
