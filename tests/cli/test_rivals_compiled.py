@@ -262,7 +262,7 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> N
     ("change_to", "says"),
     [
         (lambda value: "[", "Expecting value"),
-        (lambda value: json.dumps(value | {"schema": 2}), "is of schema 2"),
+        (lambda value: json.dumps(value | {"schema": 2}), "has schema 2"),
         (lambda value: json.dumps(value | {"more": 1}), "unknown key 'more'"),
         (lambda value: json.dumps(value).replace("sm_90", "sm90"), "is not an architecture"),
         (lambda value: json.dumps(value).replace("24", '"x"'), "registers"),

@@ -68,14 +68,14 @@ class TestAnswers:
     def test_no_band_where_no_record_has_the_set(self) -> None:
         found = ask({}, context={"sources": {}, "bands": {}, "page": None})
         assert "No current record compares it with Measured, 2024" in found["details"]
-        assert "held by twice 2" in found["details"]
+        assert "checked by twice 2" in found["details"]
 
     def test_what_is_wrong_is_one_line_at_its_input(self) -> None:
         assert ask({"number": "x"})["errors"] == [
             {
                 "place": 0,
                 "name": "number",
-                "line": "Number is 'x', which is no number; write one such as 2",
+                "line": "Number is 'x', which is not a number; write one such as 2",
             }
         ]
         both = ask({"often": "13"}, {"number": "-1", "often": "17"})["errors"]

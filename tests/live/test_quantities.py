@@ -48,8 +48,8 @@ def test_a_text_means_a_value(one: dict[str, Any], text: str, value: Any) -> Non
         (LAYERS, "", "Layers is empty; write a number such as 32"),
         (LAYERS, "0", "Layers = 0 is below 1; write 1 to 1000"),
         (LAYERS, "1001", "Layers = 1001 is above 1000; write 1 to 1000"),
-        (LAYERS, "2.5", "Layers = 2.5 is no whole number; write one such as 32"),
-        (LAYERS, "x<b>", "Layers is 'x<b>', which is no number; write one such as 32"),
+        (LAYERS, "2.5", "Layers = 2.5 is not a whole number; write one such as 32"),
+        (LAYERS, "x<b>", "Layers is 'x<b>', which is not a number; write one such as 32"),
         (LAYERS, "nan", "Layers is not finite; write a number such as 32"),
         (TIME, "1e999", "Time is not finite; write a number such as 2.5"),
         (TIME, "2e18", "Time = 2e18 is above 1e18; write 1 to 1e18"),
@@ -90,8 +90,11 @@ def test_sound_inputs_have_no_fault() -> None:
     [
         ({"kind": "colour"}, "INPUTS[0] has the kind 'colour', not one of integer, number"),
         ({"default": 0}, "INPUTS[0] has a default that it refuses: Layers = 0 is below 1"),
-        ({"default": 2.5}, "INPUTS[0] has a default that it refuses: Layers = 2.5 is no whole"),
-        ({"name": "two words"}, "INPUTS[0] is called 'two words', which is no name of its own"),
+        ({"default": 2.5}, "INPUTS[0] has a default that it refuses: Layers = 2.5 is not a"),
+        (
+            {"name": "two words"},
+            "INPUTS[0] is called 'two words', not a unique identifier",
+        ),
         ({"kind": "choice"}, "INPUTS[0] lacks 'choices'"),
         ({"kind": "choice", "choices": ("a",)}, "INPUTS[0] has a default that it refuses"),
     ],
@@ -102,10 +105,10 @@ def test_each_fault_of_an_input_is_named(change: dict[str, Any], says: str) -> N
 
 
 def test_faults_of_the_whole() -> None:
-    assert list(quantities.input_faults(())) == ["INPUTS is no tuple of inputs"]
-    assert list(quantities.input_faults("abc")) == ["INPUTS is no tuple of inputs"]
+    assert list(quantities.input_faults(())) == ["INPUTS is not a tuple of inputs"]
+    assert list(quantities.input_faults("abc")) == ["INPUTS is not a tuple of inputs"]
     assert list(quantities.input_faults([LAYERS, LAYERS])) == [
-        "INPUTS[1] is called 'layers', which is no name of its own"
+        "INPUTS[1] is called 'layers', not a unique identifier"
     ]
     [lacking] = quantities.input_faults([{key: LAYERS[key] for key in LAYERS if key != "most"}])
     assert lacking == "INPUTS[0] lacks 'most'"
@@ -176,10 +179,10 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        (["answer"], " ", "calculate returns no 'answer' in words"),
+        (["answer"], " ", "calculate returns no text 'answer'"),
         (["rows"], [], "calculate returns no 'rows'"),
         (["rows", 0, "test"], None, "rows[0] lacks 'test'"),
-        (["rows", 0, "value"], float("inf"), "rows[0] has the value inf, which is no finite"),
+        (["rows", 0, "value"], float("inf"), "rows[0] has the value inf, which is not a finite"),
         (["rows"], [ROW, ROW], "two rows are called 'weights'"),
         (["plots", 0, "kind"], "pie", "plots[0] has the kind 'pie', not one of bars, lines"),
         (["plots", 0, "series"], [], "plots[0] has no series"),
@@ -192,7 +195,7 @@ def test_each_fault_is_named(path: list[Any], value: Any, says: str) -> None:
 
 
 def test_no_result_at_all() -> None:
-    assert list(quantities.result_faults(None)) == ["calculate returns no dict"]
+    assert list(quantities.result_faults(None)) == ["calculate does not return a dict"]
 
 
 def test_csv_has_every_value_in_full() -> None:

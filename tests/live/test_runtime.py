@@ -186,12 +186,12 @@ def test_the_defaults_are_computed(trial: Trial) -> None:
         ("import nothing_of_that_name\n", "fails: ModuleNotFoundError: No module named 'nothing"),
         ("raise SystemExit(3)\n", "fails: status 3"),
         ("import os\nos._exit(4)\n", "fails: status 4"),
-        ("print('hello')\n", "prints something of its own"),
-        ("def calculate(**inputs):\n    return {}\n", "calculate returns no 'answer' in words"),
-        ("INPUTS = ()\n", "INPUTS is no tuple of inputs"),
+        ("print('hello')\n", "prints to standard output"),
+        ("def calculate(**inputs):\n    return {}\n", "calculate returns no text 'answer'"),
+        ("INPUTS = ()\n", "INPUTS is not a tuple of inputs"),
         ("calculate = 3\n", "has no function calculate"),
         ("def calculate(**inputs):\n    raise ValueError('no')\n", "fails: ValueError: no"),
-        ("def calculate(**inputs):\n    return {1, 2}\n", "calculate returns no dict"),
+        ("def calculate(**inputs):\n    return {1, 2}\n", "calculate does not return a dict"),
     ],
 )
 def test_what_is_wrong_is_said(trial: Trial, change: str, says: str) -> None:
@@ -202,7 +202,7 @@ def test_what_is_wrong_is_said(trial: Trial, change: str, says: str) -> None:
 def test_one_that_hangs_is_given_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "ANSWER_SECONDS", 1.0)
     found = described(trial, "import time\n\ntime.sleep(60)\n")
-    assert found.faults == ("has no result of its defaults after 1 s",)
+    assert found.faults == ("did not answer for its defaults within 1 s",)
 
 
 NPM = """\
@@ -264,7 +264,7 @@ def test_npm_that_reaches_nothing_is_asked_again_after_a_while(
     calculator_project.lay(trial)
     project = Project(trial.root)
     npm(calls, "echo 'npm error network' >&2; exit 1")
-    says = f"npm has no pyodide@{runtime.VERSION} to give: npm error network"
+    says = f"npm cannot fetch pyodide@{runtime.VERSION}: npm error network"
     assert runtime.prepare_runtime(project) == runtime.prepare_runtime(project) == says
     assert calls.read_text().count("called") == 1
     monkeypatch.setattr(runtime, "PAUSE", -1.0)
@@ -293,7 +293,7 @@ def npm_that_gives(calls: Path, *members: tarfile.TarInfo) -> bytes:
 @pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
 def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path) -> None:
     npm_that_gives(calls, tarfile.TarInfo("package/pyodide.mjs"))
-    with pytest.raises(runtime.MissingRuntimeError, match="npm gave another pyodide@"):
+    with pytest.raises(runtime.MissingRuntimeError, match="npm gave a pyodide@"):
         runtime.ensure_runtime(Project(trial.root))
 
 

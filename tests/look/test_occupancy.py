@@ -164,7 +164,7 @@ def test_a_kernel_whose_registers_and_threads_bind() -> None:
 
 
 def test_what_cannot_be_is_an_error() -> None:
-    with pytest.raises(ValueError, match="nothing is known of sm_61's SM"):
+    with pytest.raises(ValueError, match="the SM of sm_61 is unknown"):
         compute_residency("sm_61", BlockUsage(32, 128))
     with pytest.raises(ValueError, match="at least 1"):
         BlockUsage(32, 0)

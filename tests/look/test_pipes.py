@@ -97,5 +97,5 @@ def test_the_rates_give_the_published_peak_of_fp32() -> None:
 
 
 def test_an_architecture_without_rates_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no rates are known for sm_75; there are those of sm_80"):
+    with pytest.raises(ValueError, match="no rates are known for sm_75; known are sm_80"):
         bound.cycle_bound([ExecutedInstruction("bar.sync", {})], "sm_75")

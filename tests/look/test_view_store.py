@@ -231,7 +231,7 @@ def test_a_view_that_is_broken_is_told(kept_transpose: Snippet, change: Any, sai
     [
         (b"these are no views", "is not an xz file"),
         (files.pack_json([1]), "does not hold an object"),
-        (files.pack_json({"views": [1]}), "holds no views where they should be"),
+        (files.pack_json({"views": [1]}), "has no list of views"),
         (files.pack_json({"views": {"views": []}})[:-9], "is cut off"),
     ],
 )

@@ -199,8 +199,8 @@ def test_what_is_wrong_stands_at_its_input(visit: Visit) -> None:
     tab = visit.tab
     number = tab.locator("#calc-number")
     number.fill("<b>x")
-    line = tab.get_by_role("alert").filter(has_text="which is no number")
-    expect(line).to_have_text("Number is '<b>x', which is no number; write one such as 2")
+    line = tab.get_by_role("alert").filter(has_text="which is not a number")
+    expect(line).to_have_text("Number is '<b>x', which is not a number; write one such as 2")
     expect(number).to_have_attribute("aria-invalid", "true")
     expect(tab.locator(".ws-calc-state")).to_contain_text("cannot be calculated")
     assert tab.locator(".ws-calc-result.ws-calc-old").count() == 1

@@ -192,7 +192,7 @@ def test_the_plot_has_a_mark_for_each_row_and_says_the_sets() -> None:
     assert "<desc>Paper, table 1: median 5.0 %; Blog: median 50.0 %</desc>" in told
     heights = [float(one) for one in re.findall(r'<circle cx="[^"]+" cy="([^"]+)"', drawn)]
     assert heights[0] < heights[1]  # 1 % too large lies above 4 % too small
-    assert "Rows that a constant was fitted on are hollow." in html.unescape(text)
+    assert "Hollow rows were used to fit a constant." in html.unescape(text)
 
 
 def test_without_fitted_rows_none_is_called_hollow() -> None:

@@ -454,9 +454,9 @@ def test_any_record_gives_a_sound_page(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"id": "../x"}, "is no snippet id"),
-        ({"kind": "essay"}, "is none of kernel, program, model"),
-        ({"code": [Listing("x", "python", 'a" onclick="b', "")]}, "is no plain file name"),
+        ({"id": "../x"}, "is not a snippet id"),
+        ({"kind": "essay"}, "is not one of kernel, program, model"),
+        ({"code": [Listing("x", "python", 'a" onclick="b', "")]}, "is not a plain file name"),
         ({"sources": [SourceLink("x", "javascript:alert(1)")]}, "is not docs-absolute"),
     ],
 )
@@ -468,9 +468,9 @@ def test_what_goes_into_paths_and_links_is_checked(more: dict, said: str) -> Non
 @pytest.mark.parametrize(
     ("given_state", "said"),
     [
-        ((None, "fine", "cpu"), "is none of measured"),
+        ((None, "fine", "cpu"), "is not one of measured"),
         ((None, "measured", "cpu"), "needs a record"),
-        ((None, "failed", "../cpu"), "is no machine slug"),
+        ((None, "failed", "../cpu"), "is not a machine slug"),
     ],
 )
 def test_a_state_must_be_possible(given_state: tuple, said: str) -> None:

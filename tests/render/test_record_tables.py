@@ -120,7 +120,7 @@ def test_what_slowed_the_gpu_down_is_said_beside_the_times() -> None:
     hot = record()
     hot["conditions"]["slowed_by"] = ["software power cap", "hardware thermal slowdown"]
     said = unescape(figures.render_timing(hot))
-    assert "the GPU was slowed down meanwhile: hardware thermal slowdown" in said
+    assert "the GPU was throttled meanwhile: hardware thermal slowdown" in said
     assert "power cap" not in said
 
 
@@ -245,7 +245,7 @@ def test_many_facts_are_folded() -> None:
     many = [{**facts()[0], "name": f"fact {index}"} for index in range(claims.MOST + 1)]
     assert claims.render_facts(record(0, facts=many[:-1])).startswith("<div")
     html = claims.render_facts(record(0, facts=many))
-    assert f"<summary>All {len(many)} facts, each within what is allowed</summary>" in html
+    assert f"<summary>All {len(many)} facts, each within its tolerance</summary>" in html
     assert html.count("<tr>") == len(many) + 1
 
 
@@ -373,7 +373,7 @@ def test_a_measured_space_takes_the_place_of_a_compiled_one() -> None:
 
 def test_a_snippet_without_a_space_says_so() -> None:
     shown = build_fragments(exhibit(MachineState(record(0), "verified", "cpu")))
-    assert "No space of configurations of the present code is recorded." in shown["space"]
+    assert "No configurations of the present code are recorded." in shown["space"]
     assert "configurations" not in shown["whole"]
 
 
@@ -401,7 +401,7 @@ def test_the_line_names_machine_day_commit_and_who_made_it() -> None:
         snippet_page.origin_line(record(origin={"job": JOB}))
         == f"{known}, by a job of this project"
     )
-    assert snippet_page.origin_line(record()) == f"{known}, handed in by nobody who is named"
+    assert snippet_page.origin_line(record()) == f"{known}, handed in anonymously"
     assert snippet_page.origin_line(record(0, commit=None)) == "CPU, 6 May 2031"
     assert snippet_page.origin_line(record(4)).startswith(f"4 × {GPU}")
 
@@ -427,7 +427,7 @@ def test_the_pairs_say_who_made_it() -> None:
     assert by["Handed in by"] == "Ada <b>" and "Measured by" not in by
     job = dict(snippet_page.origin_pairs(record(origin={"job": JOB})))
     assert job["Measured by"] == f"a job of this project, {JOB}" and "Handed in by" not in job
-    assert dict(snippet_page.origin_pairs(record()))["Handed in by"] == "nobody who is named"
+    assert dict(snippet_page.origin_pairs(record()))["Handed in by"] == "anonymous"
     assert not {"Handed in by", "Measured by"} & dict(snippet_page.origin_pairs(record(0))).keys()
 
 

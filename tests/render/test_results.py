@@ -42,7 +42,7 @@ def test_without_a_gpu_the_page_says_so_in_words() -> None:
         found.snippets == 2 and not found.gpus and list(found.said.values()) == [0, 2, 0, 0, 0, 0]
     )
     said = words(results.render_counts(shown))
-    assert said.startswith("No snippet has been measured on a GPU yet: no time of ours stands")
+    assert said.startswith("No snippet has been measured on a GPU yet: this site has no times")
     assert "0 measured on a GPU 2 checked with no GPU 0 compiled only" in said
     table = results.results_table(shown, {})
     assert "any GPU not measured" in words(table) and "Of its limit" not in words(table)

@@ -57,7 +57,7 @@ def test_the_defaults_stand_there_with_source_and_test(project: Project) -> None
     assert findings == []
     said = words(text)
     assert "4 B of plain things" in said and "2 * number ; from A paper on products" in said
-    assert "held by twice 2" in said
+    assert "checked by twice 2" in said
     plain = unescape(text)
     assert 'href="../../kernels/products/#reading-a-paper"' in plain
     assert 'href="../../kernels/products/#snippet-doubled"' in plain

@@ -85,7 +85,11 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet)
             "{m: 4096}\n  variant: two pass",
             ":9: variant is 'two pass', which that case does not have; write one of three passes",
         ),
-        ("2.5\n  unit: TB/s", '2.5\n  unit: "%"\n  share_of: none', "share_of 'none' is none of"),
+        (
+            "2.5\n  unit: TB/s",
+            '2.5\n  unit: "%"\n  share_of: none',
+            "share_of is 'none', which",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said(sound: Snippet, old: str, new: str, said: str) -> None:

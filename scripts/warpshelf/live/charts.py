@@ -1,6 +1,6 @@
 """The plots of a calculator: bars against a limit, lines over an input, a timeline of ranks.
 
-Where two configurations are compared, bars and timelines stand one beside the other on one scale,
+If two configurations are compared, bars and timelines stand side by side on one scale,
 and lines in one picture. Bars by `part` that have a limit are parts of one: it is their sum that
 has to fit.
 """

@@ -1,7 +1,7 @@
 """A calculator on its page: its form, and a question answered, at the build and in a browser alike.
 
-The page is whole without scripts: then the form is shut, and shows what the answer was computed
-from. A script opens it and puts a second configuration beside the first.
+The page is whole without scripts: the form is then disabled, and shows what the answer was computed
+from. A script enables it and puts a second configuration beside the first.
 
 A question is {"id", "root", "context", "configurations"}: texts of the form by name, one or two.
 The answer has "answer" and "details" in HTML, "json" and "csv", or says in "errors" what is wrong
@@ -60,7 +60,7 @@ def render_details(found: Sequence[Result], context: Mapping[str, Any], root: st
 
 
 def _error_band(result: Result, context: Mapping[str, Any]) -> str:
-    """How far such a prediction was off where it could be compared, in words; "" where unknown."""
+    """The error to expect of such a prediction, in words; "" if unknown."""
     if not (named := result.get("band")):
         return ""
     known = context.get("bands", {}).get(named["set"])
@@ -92,7 +92,7 @@ def _result_table(found: Sequence[Result], context: Mapping[str, Any], root: str
             f'<tr class="ws-calc-how"><td colspan="{len(head)}">'
             f"<div>{_row_provenance(one, context, root)}</div></td></tr></tbody>"
         )
-    return tables.render_table("What it comes to", head, groups, "calc-table", searched=True)
+    return tables.render_table("Result", head, groups, "calc-table", searched=True)
 
 
 def _row_provenance(row: Mapping[str, Any], context: Mapping[str, Any], root: str) -> str:
@@ -106,11 +106,11 @@ def _row_provenance(row: Mapping[str, Any], context: Mapping[str, Any], root: st
     if name := str(row["source"] or ""):
         parts.append(f"from {link_text(*context.get('sources', {}).get(name, (name, None)))}")
     if row["test"]:
-        parts.append(f"held by {link_text(row['test'], context.get('page'))}")
+        parts.append(f"checked by {link_text(row['test'], context.get('page'))}")
     return "; ".join(parts)
 
 
-CLOSED = "Worked out when this page was built, from the values in the form."
+CLOSED = "Computed when this page was built, from the values in the form."
 SHUT = f"{CLOSED} This build has no Python for the browser, so they cannot be changed here."
 SHORT = 11  # characters of a choice that have room beside its label
 

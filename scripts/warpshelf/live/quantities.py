@@ -35,7 +35,7 @@ class InputError(ValueError):
 def input_faults(spec: object) -> Iterator[str]:
     """What is wrong with `INPUTS`, a line each."""
     if not isinstance(spec, Sequence) or isinstance(spec, str) or not spec:
-        yield "INPUTS is no tuple of inputs"
+        yield "INPUTS is not a tuple of inputs"
         return
     names: set[str] = set()
     for place, one in enumerate(spec):
@@ -45,12 +45,12 @@ def input_faults(spec: object) -> Iterator[str]:
 
 def _input_fault(one: object, names: set[str]) -> str | None:
     if not isinstance(one, dict):
-        return "is no dict"
+        return "is not a dict"
     if lacking := [key for key in NEEDED if key not in one]:
         return f"lacks {lacking[0]!r}"
     name, kind = one["name"], one["kind"]
     if not isinstance(name, str) or not name.isidentifier() or name in names:
-        return f"is called {name!r}, which is no name of its own"
+        return f"is called {name!r}, not a unique identifier"
     names.add(name)
     if kind not in INPUT_KINDS:
         return f"has the kind {kind!r}, not one of {', '.join(INPUT_KINDS)}"
@@ -63,7 +63,7 @@ def _input_fault(one: object, names: set[str]) -> str | None:
     except InputError as error:
         return f"has a default that it refuses: {error}"
     if read != one["default"]:
-        return f"has the default {one['default']!r}, which no text of its kind means"
+        return f"has the default {one['default']!r}, which no text gives"
     return None
 
 
@@ -82,10 +82,10 @@ def format_input_limit(one: Mapping[str, Any], key: str) -> str:
 
 
 def parse_inputs(spec: Sequence[Mapping[str, Any]], given: Mapping[str, str]) -> dict[str, Any]:
-    """The value of each input, of the text that is given for it, else its default.
+    """The value of each input, from the text given for it, else its default.
 
     Raises:
-        InputError: a text means no value that the input may have.
+        InputError: a text is not a value that the input may have.
     """
     found = {}
     for one in spec:
@@ -114,7 +114,7 @@ def _parse_number(one: Mapping[str, Any], text: str) -> int | float:
     if not plain:
         what = f" is empty; write a number such as {example}"
     elif value is None:
-        what = f" is {shown!r:.60}, which is no number; write one such as {example}"
+        what = f" is {shown!r:.60}, which is not a number; write one such as {example}"
     elif not math.isfinite(value):
         what = f" is not finite; write a number such as {example}"
     elif value < one["least"]:
@@ -122,7 +122,7 @@ def _parse_number(one: Mapping[str, Any], text: str) -> int | float:
     elif value > one["most"]:
         what = f" = {shown[:40]} is above {most}; write {least} to {most}"
     elif one["kind"] == "integer" and value != int(value):
-        what = f" = {shown[:40]} is no whole number; write one such as {example}"
+        what = f" = {shown[:40]} is not a whole number; write one such as {example}"
     if what or value is None:
         raise InputError(one["name"], one["label"] + what)
     if one["kind"] == "number":
@@ -149,10 +149,10 @@ LARGE = 1e24  # what no prefix reaches is written with a power of ten
 def result_faults(result: object) -> Iterator[str]:
     """What is wrong with the result of `calculate`, a line each."""
     if not isinstance(result, dict):
-        yield "calculate returns no dict"
+        yield "calculate does not return a dict"
         return
     if not isinstance(result.get("answer"), str) or not result["answer"].strip():
-        yield "calculate returns no 'answer' in words"
+        yield "calculate returns no text 'answer'"
     rows = result.get("rows")
     if not isinstance(rows, Sequence) or not rows:
         yield "calculate returns no 'rows'"
@@ -169,7 +169,7 @@ def result_faults(result: object) -> Iterator[str]:
             elif kind == "rows":
                 value = one["value"]
                 if not isinstance(value, str) and units.finite_float(value) is None:
-                    yield f"{where} has the value {value!r}, which is no finite number"
+                    yield f"{where} has the value {value!r}, which is not a finite number"
             elif one["kind"] not in PLOT_KINDS:
                 yield f"{where} has the kind {one['kind']!r}, not one of {', '.join(PLOT_KINDS)}"
             elif not one["series"]:

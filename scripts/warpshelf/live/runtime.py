@@ -1,7 +1,7 @@
 """Where calculators run: in a process of the build, and in a browser that is given Python.
 
-What calculators say of themselves is asked in a process of its own, so that one that raises, hangs
-or is malformed costs its own page its numbers, and nothing else.
+Each calculator is asked for its inputs and its result in a process of its own, so that one that
+raises, hangs or is malformed costs its own page its numbers, and nothing else.
 
 A browser is given the models as they are and what draws their results, in one file for all; and
 Pyodide, with the part of its library that calculators need, compiled. That is the npm package of
@@ -103,7 +103,7 @@ def ensure_runtime(project: Project) -> Path:
 
 
 def prepare_runtime(project: Project) -> str | None:
-    """Have the packed files if there is a calculator; else why not, asked again after a while."""
+    """Prepare the packed files if there is a calculator; else return why not, and retry later."""
     if cached_runtime(project) or not list_calculators(project):
         return None
     note = runtime_dir(project).with_suffix(".missing")
@@ -121,17 +121,17 @@ def prepare_runtime(project: Project) -> str | None:
 
 
 def _fetch_package(work: Path) -> None:
-    """Have the wanted files of the package below `work`, if its digest is the one that is known."""
+    """Unpack the wanted files of the package below `work`, if its digest is the known one."""
     named = f"pyodide@{VERSION}"
     asked = ("pack", named, "--silent", "--pack-destination", str(work))
     words = [*find_program("npm"), *asked, "--fetch-retries=0", "--fetch-timeout=60000"]
-    _run_tool(words, work, f"npm has no {named} to give")
+    _run_tool(words, work, f"npm cannot fetch {named}")
     found = sorted(work.glob("*.tgz"))
     if len(found) != 1:
         raise MissingRuntimeError(f"npm left {len(found)} archives of {named}, not one")
     digest = base64.b64encode(hashlib.sha512(found[0].read_bytes()).digest()).decode()
     if f"sha512-{digest}" != INTEGRITY:
-        raise MissingRuntimeError(f"npm gave another {named} than the one that is known")
+        raise MissingRuntimeError(f"npm gave a {named} with another digest than the known one")
     with tarfile.open(found[0]) as archive:
         for name in (*PLAIN, *PACKED, LOCK):
             try:
@@ -246,7 +246,7 @@ def models_text(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def models_name(text: str) -> str:
-    """The name of such a file: another text has another, so that no cache mixes the two."""
+    """The name of such a file, which changes with its text, so that no cache mixes two."""
     return f"models-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
 
 
@@ -284,9 +284,9 @@ def _ask_calculator(project: Project, name: str) -> CalculatorSpec:
             return CalculatorSpec([], {}, (f"fails: {_last_line(done, done.stderr)}",))
         answer = json.loads(done.stdout)[name]
     except subprocess.TimeoutExpired:
-        fault = f"has no result of its defaults after {ANSWER_SECONDS:.0f} s"
+        fault = f"did not answer for its defaults within {ANSWER_SECONDS:.0f} s"
         return CalculatorSpec([], {}, (fault,))
     except (ValueError, KeyError, TypeError):
-        return CalculatorSpec([], {}, ("prints something of its own",))
+        return CalculatorSpec([], {}, ("prints to standard output",))
     faults = tuple(answer["faults"])
     return CalculatorSpec(answer.get("inputs", []), answer.get("result", {}), faults)

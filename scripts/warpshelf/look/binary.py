@@ -6,8 +6,8 @@ spills the figure that `ptxas -v` calls "bytes spill stores". A local array that
 registers counts too.
 
 nvdisasm reads machine code: instructions, where they came from, what is live at them. Binaries of
-ptxas before CUDA 13 have another ABI in their header. nvdisasm 13 reads them, and analyses no flow
-in them unless the header says what its own release would write; the code is the same.
+ptxas before CUDA 13 have another ABI in their header. nvdisasm 13 reads them, but analyses their
+flow only if the header says what its own release would write; the code is the same.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def cycle_bound(rows: Iterable[ExecutedInstruction], arch: str) -> Bound:
     """The least cycles of an SM for executed instructions; ValueError for other than ARCHS."""
     name = arch.rstrip("af")
     if name not in ARCHS:
-        raise ValueError(f"no rates are known for {arch}; there are those of {', '.join(ARCHS)}")
+        raise ValueError(f"no rates are known for {arch}; known are {', '.join(ARCHS)}")
     done = count_work(rows, name)
     floats = {pipe: done.float_results(pipe) for pipe in ("FP32", "FP64", "FP16")}
     found = [

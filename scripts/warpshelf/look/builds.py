@@ -117,7 +117,7 @@ class CompiledRival(NamedTuple):
 
 
 def rival_problem(value: object) -> str | None:
-    """The first thing in an answer of the compiler's that is not as it should be, in words."""
+    """The first thing that is wrong in an answer of the compiler's, in words."""
     wrong = files.shape_problem(value, ANSWER, "it")
     names = value["builds"] if isinstance(value, dict) and not wrong else ()
     strange = [name for name in names if not view.ARCH.fullmatch(name)]
@@ -125,7 +125,7 @@ def rival_problem(value: object) -> str | None:
 
 
 def write_rivals(folder: Path, answers: dict[str, CompiledRival]) -> bool:
-    """Keep these answers, by digest, in a snippet's folder; whether anything has changed."""
+    """Keep these answers, by digest, in a snippet's folder; True if anything changed."""
     rows = ",\n".join(  # a line a kernel, so that a difference shows as one
         json.dumps({"digest": digest, **one._asdict()}, sort_keys=True, ensure_ascii=False)
         for digest, one in answers.items()
@@ -144,7 +144,7 @@ def load_rivals(folder: Path, shown: str) -> tuple[dict[str, CompiledRival], lis
         if wrong := files.json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
             raise ValueError(wrong)
         if value["schema"] != SCHEMA:
-            raise ValueError(f"is of schema {value['schema']}, not {SCHEMA}")
+            raise ValueError(f"has schema {value['schema']}, not {SCHEMA}")
         found = {}
         for row in value["rivals"]:
             if wrong := rival_problem({key: row[key] for key in ANSWER}):

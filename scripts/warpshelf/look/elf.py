@@ -137,7 +137,7 @@ def run_line_program(data: bytes, at: int) -> Iterator[tuple[int, int, bool]]:
     """What DWARF's program of lines says: an address, a line, whether a sequence ends."""
     size, version, header = struct.unpack_from("<IHI", data, at)
     if version not in (2, 3):
-        raise ValueError(f"lines are told by DWARF {version}, of which 2 and 3 are read")
+        raise ValueError(f"lines are in DWARF {version}; only 2 and 3 can be read")
     least, _, base, span, first = struct.unpack_from("<BBbBB", data, at + 10)
     operands = data[at + 15 : at + 14 + first]  # of each standard opcode how many numbers follow
     end, at = at + 4 + size, at + 10 + header

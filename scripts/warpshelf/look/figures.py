@@ -223,7 +223,7 @@ def limit_violations(views: Iterable[View], limits: Mapping[str, Mapping[str, An
             (read, least, mend), limit = LIMITS[name], bounds[name]
             value = read(view)
             if value is None:
-                said = "it has none, where the limit is"
+                said = "it has none, but the limit is"
             elif value < limit if least else value > limit:
                 said = f"= {value:.4g} {'is below' if least else 'exceeds'} the limit"
             else:
@@ -298,7 +298,7 @@ def sm_limits(arch: str) -> SmLimits:
     """What an SM of an architecture, `sm_90a` or `sm_90`, has; ValueError for none of SMS."""
     name = arch.rstrip("af")
     if name not in SMS:
-        raise ValueError(f"nothing is known of {arch}'s SM; known are {', '.join(SMS)}")
+        raise ValueError(f"the SM of {arch} is unknown; known are {', '.join(SMS)}")
     return SMS[name]
 
 

@@ -81,7 +81,7 @@ def _compact_view(one: View) -> dict[str, Any]:
 
 
 def _change_columns(value: dict[str, Any], change: Callable[[Any], Any]) -> None:
-    """Have `change` make all that is kept as differences of what it was, or back."""
+    """Let `change` turn all that is kept as differences into these, or back."""
     columns = [(value[side], column) for side, column in DIFFERENCES]
     for holder, column in (*columns, *((one, "addresses") for one in value["accesses"])):
         holder[column] = change(holder[column])
@@ -107,7 +107,7 @@ def _delta_decode(numbers: Iterable[int | None]) -> list[int | None]:
 
 
 def write_views(snippet: Snippet, views: Iterable[View]) -> bool:
-    """Keep these views of a snippet and no others; whether anything has changed.
+    """Keep these views of a snippet and no others; True if anything changed.
 
     ShelfError, and what was kept stays, if two are called the same, or one is too large.
     """
@@ -192,7 +192,7 @@ def _load_stored(snippet: Snippet, *, whole: bool) -> tuple[list[View], list[Fin
     try:
         section = files.read_sections(path).get(SECTION) or {"views": []}
         if not isinstance(section, dict) or not isinstance(section.get("views"), list):
-            raise ValueError("holds no views where they should be")
+            raise ValueError("has no list of views")
     except (OSError, ValueError) as error:
         tell_finding(error.strerror or str(error) if isinstance(error, OSError) else str(error))
         return [], findings

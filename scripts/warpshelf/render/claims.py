@@ -1,4 +1,4 @@
-"""What is held against something: facts, what a model predicts, what others state of an idea.
+"""What is compared with something: facts, a model's predictions, figures of others.
 
 A stated figure is set against ours only where a current record is of the same kind of device and
 has timed the case that the figure names: a claim stays one, and no machine is taken for another.
@@ -44,10 +44,10 @@ def render_facts(record: Record, sources: Mapping[str, str] | None = None) -> st
         rows.append(tables.table_row(fact["name"], cells))
     if not rows:
         return ""
-    head = ("Fact", "Value", "Expected", "Difference", "Allowed", "Source of what is expected")
+    head = ("Fact", "Value", "Expected", "Difference", "Allowed", "Source of the expected value")
     caption = f"Facts checked\n{snippet_page.origin_line(record)}"
     found = tables.render_table(caption, head, rows, "facts")
-    summary = Html(f"All {len(rows)} facts, each within what is allowed")
+    summary = Html(f"All {len(rows)} facts, each within its tolerance")
     return found if len(rows) <= MOST else tables.render_fold(summary, found)
 
 
@@ -106,7 +106,7 @@ def _error_table(record: Record, sets: Sequence[SetErrors]) -> str:
                 measure = next(key for key in predicted.MEASURES if key in goal)
                 asked = f"over {100 * goal[measure]:g} %"
             lines.append(tables.spanning_row(goal["name"], f"{told}; a run fails {asked}", 6))
-        body.append(tables.row_group("What it is held to", lines, 7))
+        body.append(tables.row_group("Goals", lines, 7))
     within = (f"Within {100 * limit:g} %" for limit in predicted.NEAR)
     head = ("Published figures", "Rows", "Mean error", "Median", "Worst", *within)
     caption = f"Errors of the predictions\n{snippet_page.origin_line(record)}"
@@ -114,7 +114,7 @@ def _error_table(record: Record, sets: Sequence[SetErrors]) -> str:
 
 
 def _prediction_plot(rows: Sequence[Row], sets: Sequence[SetErrors], note: str) -> str:
-    """The error of each row, set beside set, in the order in which they stand."""
+    """The error of each row, set by set, in their order."""
     most = max(1.2 * BAND, *(abs(predicted.relative_error(row)) for row in rows))
     step, top = svg.nice_step(most)
     y = svg.y_scale(-top, top)
@@ -135,9 +135,9 @@ def _prediction_plot(rows: Sequence[Row], sets: Sequence[SetErrors], note: str) 
         place += 1  # a gap between sets
         told = f": median {_format_percent(one.measures['median'])}" if one.errors else ": fitted"
         legend.append((one.name, told))
-    band = ("ws-peak", f"{100 * BAND:g} % above and below what was published")
+    band = ("ws-peak", f"{100 * BAND:g} % above and below the published value")
     if any(row["fitted"] for row in rows):
-        note = f"Rows that a constant was fitted on are hollow. {note}"
+        note = f"Hollow rows were used to fit a constant. {note}"
     title = "Error of each prediction, in the order of the table below"
     return svg.render_plot(title, parts, legend, note, lines=[band], foot=svg.FOOT - 34)
 
@@ -182,7 +182,7 @@ def _compare_figure(claim: Claim, case: dict[str, Any], median: float) -> tuple[
 
 
 def _compare_claim(page: SnippetPage, claim: Claim) -> str:
-    """What current records of such devices have against a figure: ours, and its ratio to it."""
+    """What current records of such devices have beside a figure: ours, and its ratio to it."""
     found = (
         (state.name, _our_figure(state.known, claim))
         for state in page.select_states("measured")
@@ -220,7 +220,7 @@ def render_claims(page: SnippetPage) -> str:
     origin = tables.format_count(len(sources), "source")
     ours = f"{against} of them measured here as well" if against else "none of them measured here"
     answer = f"Reported elsewhere: {number} from {origin}, {ours}"
-    caption = "Reported elsewhere\nWhat others state of their code on their machines"
+    caption = "Reported elsewhere\nWhat others report for their code on their machines"
     inner = tables.render_table(caption, head, groups, "reported")
     folded = tables.render_fold(answer, inner, "claims", len(claims))
     return f"{folded}\n\nReported in: {'; '.join(sources)}\n{{ .ws-origin }}"

@@ -38,7 +38,7 @@ Found = dict[tuple[str, str], list[tuple[str, Result]]]  # by role and name, wit
 
 
 def _accuracy_summary(record: Record, found: Found) -> str:
-    """What the tables say, in one line; only what ran is said to be right."""
+    """What the tables say, in one line; only what ran counts as right."""
     verdicts = {key: [result["verdict"] for _, result in own] for key, own in found.items()}
     ours = {name: own for (role, name), own in verdicts.items() if role == "variant"}
     idle = [name for name, own in ours.items() if "passed" not in own]
@@ -177,7 +177,7 @@ def render_timing(record: Record, apart: str = "") -> str:
     title = f"Times of {format_count(len(cases), 'case')}{_name_dimensions(cases)}"
     caption = f"{title}\n{snippet_page.origin_line(record, apart)}"
     if reasons := limits.slowdown_reasons(record):
-        caption += f"; the GPU was slowed down meanwhile: {', '.join(reasons)}"
+        caption += f"; the GPU was throttled meanwhile: {', '.join(reasons)}"
     against = f"Speed against {peer or 'the first peer'}"
     head = ("Variant", "Median", "p20 to p80", "n", "Rate", "Of peak", "Of measured limit", against)
     return tables.render_table(caption, head, groups, "timing")
@@ -264,8 +264,8 @@ def render_space(record: Record) -> str:
         found[target] = [(rows[0].figures[cost] / row.figures[cost], row) for row in rows]
     case, origin = units.case_labels([space["timed"]])[0], snippet_page.origin_line(record)
     note = (
-        f"Least cycles of the busiest SM at {case}, by what was compiled and executed on a CPU: a "
-        f"bound, no time. What spills is left out. {origin}."
+        f"Least cycles of the busiest SM at {case}, from code compiled and executed on a CPU: a "
+        f"bound, not a time. Configurations that spill are left out. {origin}."
     )
     if timed:
         note = f"Median times at {case}. {origin}."

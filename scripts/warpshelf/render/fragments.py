@@ -30,11 +30,11 @@ NOTHING = {  # what a piece says where it has nothing to show
     "history": "There is no history yet: it takes two measurements on one kind of GPU.",
     "compile": "No compile figures are recorded for the present code.",
     "look": "No view of the present code is recorded.",
-    "space": "No space of configurations of the present code is recorded.",
+    "space": "No configurations of the present code are recorded.",
     "beside": "No public kernel is compiled beside it.",
     "predictions": "No predictions are recorded for the present code.",
     "facts": "No facts are recorded for the present code.",
-    "reported": "No figure that others state for it is on file.",
+    "reported": "No figures from others are on file.",
     "provenance": "No record of the present code exists.",
 }
 Bodies = Sequence[tuple[MachineState, str]]  # what each state has to show, if anything
@@ -88,7 +88,7 @@ def _join_states(page: SnippetPage, key: str, bodies: Bodies) -> str:
         for state, body in bodies
         if body
     )
-    said = f"Raw record: {links}. Again: `shelf run {page.id}`.\n{{ .ws-origin }}" if links else ""
+    said = f"Raw record: {links}. Rerun: `shelf run {page.id}`.\n{{ .ws-origin }}" if links else ""
     return _join_parts((_machine_tabs(page, key, bodies), said))
 
 
@@ -151,8 +151,8 @@ def _reproduce_commands(page: SnippetPage) -> str:
 def build_fragments(page: SnippetPage) -> dict[str, str]:
     """The Markdown of each piece in `KEYS`, for `build/fragments/<id>/<key>.md`.
 
-    A piece with nothing to show says so in words; `whole` leaves such pieces out and says once
-    what is missing. `folded` is `whole` for a page that quotes the code: it repeats none of it.
+    A piece with nothing to show says so; `whole` leaves such pieces out and says once what is
+    missing. `folded` is `whole` for a page that quotes the code: it repeats none of it.
     """
     current = page.select_states("measured", "verified", "compiled")
     ran, timed = page.select_states("measured", "verified"), page.select_states("measured")

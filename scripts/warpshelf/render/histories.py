@@ -275,20 +275,20 @@ def _time_cell(moment: VersionTime | None, unit: str) -> Cell:
 
 
 def slowdown_notice(page: SnippetPage, state: MachineState) -> str:
-    """What is said above the times of a record that is slower than the one before it."""
+    """The notice above the times of a record that is slower than the one before it."""
     line = state_history(page, state)
     found = line.find_slowdowns() if line else []
     if line is None or not found:
         return ""
     worst = max(found, key=lambda one: one.factor)
     why = line.versions[-1].slower
-    reason = f": {escape_markdown(why)}" if why else ": nobody has said why yet."
+    reason = f": {escape_markdown(why)}" if why else ": not explained yet."
     ended = "" if not why or why.endswith((".", "!", "?")) else "."
     other = record_comparison.changed_conditions(*(one.record for one in line.versions[-2:]))
-    changed = ", ".join(map(str, other)) or "nothing that is recorded"
+    changed = ", ".join(map(str, other)) or "nothing on record"
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     text = (
         f"{reason}{ended} {escape_markdown(record_comparison.format_difference(worst))}{more}, the "
-        f"earlier time first. What else is different: {escape_markdown(changed)}."
+        f"earlier time first. Also different: {escape_markdown(changed)}."
     )
     return render_notice("slower", f"Slower than before on {escape_markdown(state.name)}", text)

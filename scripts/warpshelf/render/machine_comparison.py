@@ -131,7 +131,7 @@ def _snippet_table(page: SnippetPage, order: Sequence[MachineColumn]) -> str:
 
 
 def _summarize_pairs(first: str, second: str, pairs: Iterable[list[TimeCell | None]]) -> str:
-    """What the rows of a table come to."""
+    """The summary of a table's rows."""
     both = [(one.time, other.time) for one, other in pairs if one and other]
     if not both:
         return f"no time on both {first} and {second}"
@@ -144,7 +144,7 @@ def _summarize_pairs(first: str, second: str, pairs: Iterable[list[TimeCell | No
 
 
 def side_by_side(pages: Sequence[SnippetPage]) -> str:
-    """A fold for each snippet with times; in words what is missing where there is none."""
+    """A fold for each snippet with times; says what is missing if there are none."""
     order = rank_machines(pages)
     if not order:
         return (
@@ -152,9 +152,7 @@ def side_by_side(pages: Sequence[SnippetPage]) -> str:
             "side. <code>shelf run</code> on a machine with a GPU makes the first.</p>\n"
         )
     first, *rest = [escape_markdown(machine.name) for machine in order]
-    said = (
-        f"<p>One machine has times: {first}. With a second one the two stand side by side here.</p>"
-    )
+    said = f"<p>One machine has times: {first}. A second one will be shown beside it.</p>"
     if rest:
         said = (
             f'<p>Side by side: <span class="ws-pair-names">{first}, then {rest[0]}</span>. Above '
@@ -198,10 +196,10 @@ def _disagreement_block(states: Sequence[MachineState]) -> str:
     head = f"<strong>{many} records of {escape_markdown(states[0].device)}"
     where = ""
     if apart:
-        neither = "Neither is" if len(states) == 2 else "None is"
+        kept = "Both are" if len(states) == 2 else "All are"
         head += (
             " disagree</strong> by more than the spread of both, in "
-            f"{len(apart)} of {format_count(len(shared), 'time')}. {neither} thrown away. "
+            f"{len(apart)} of {format_count(len(shared), 'time')}. {kept} kept. "
         )
         where = "<ul>\n" + "\n".join(apart) + "\n</ul>"
         answer = f"Where they disagree: {format_count(len(apart), 'time')}"

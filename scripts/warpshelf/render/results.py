@@ -40,14 +40,14 @@ def _check_cells(record: Record) -> Iterator[Cell]:
     yield _sort_cell(units.format_integer(ran + facts), ran + facts, skipped)
     worst = figures.worst_result(record)
     if worst is None:
-        yield _sort_cell("facts, each as allowed" if facts else "none")
+        yield _sort_cell("facts, all within tolerance" if facts else "none")
         return
     error, allowed = (units.format_error(worst.get(key)) for key in ("error", "tolerance"))
     yield _sort_cell(error, figures.tolerance_share(worst), f"of {allowed}")
 
 
 def _best_time_cells(record: Record) -> list[Cell]:
-    """The time of ours that is closest to its limit, or has the highest rate, and how it stands.
+    """Our time that is closest to its limit, or has the highest rate, and how it compares.
 
     Its rate, its share of the limit, and its speed against the first peer; none where no time of
     known cost was taken.
@@ -116,7 +116,7 @@ def results_table(pages: Sequence[SnippetPage], links: Mapping[str, str]) -> str
             states.append(MachineState(None, "not measured", "gpu"))
         rows += [_result_row(page, state, links.get(page.id), timed) for state in states]
     if not rows:
-        return "<p>There is no snippet yet.</p>\n"
+        return "<p>There are no snippets yet.</p>\n"
     caption = "Every snippet by machine"
     if timed:
         caption += (
@@ -130,8 +130,8 @@ def results_table(pages: Sequence[SnippetPage], links: Mapping[str, str]) -> str
 NOT_YET = """\
 !!! note "No GPU has been measured yet"
     Every result on the site comes from a CPU: errors, facts, figures of the compiler, and no times.
-    Where a time would stand the page says *not measured on a GPU*. What follows about timing is how
-    the first ones will be taken. The [page of results](/results/index.md) counts what there is.
+    Where a time would be, the page says *not measured on a GPU*. The part about timing says how the
+    first ones will be taken. The [page of results](/results/index.md) counts what there is.
 """
 
 
@@ -154,14 +154,14 @@ class SnippetCounts(NamedTuple):
     def gpu_sentence(self) -> str:
         """What is measured on a GPU, in words."""
         if not self.gpus:
-            return "No snippet has been measured on a GPU yet: no time of ours stands on this site."
+            return "No snippet has been measured on a GPU yet: this site has no times of its own."
         measured, of = self.said[CLAIMED["measured"]], tables.format_count(self.snippets, "snippet")
         verb = "is" if measured == 1 else "are"
         return f"{measured} of {of} {verb} measured on a GPU: {'; '.join(self.gpus)}."
 
 
 def count_snippets(pages: Iterable[SnippetPage]) -> SnippetCounts:
-    """Count them; a snippet counts once by the most that a current record claims."""
+    """Count the snippets, each once, by the most that a current record claims."""
     shown = list(pages)
     said = dict.fromkeys((*CLAIMED.values(), *AMISS.values()), 0)
     for page in shown:
@@ -183,7 +183,7 @@ def render_counts(pages: Iterable[SnippetPage]) -> str:
 
 
 def gpu_note(pages: Iterable[SnippetPage]) -> str:
-    """What the page that explains the numbers says of those that there are, as Markdown."""
+    """What the page that explains the numbers says of those on record, as Markdown."""
     found = count_snippets(pages)
     if not found.gpus:
         return NOT_YET

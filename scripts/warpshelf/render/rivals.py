@@ -17,7 +17,7 @@ from warpshelf.render.tables import Html
 
 HEAD = (
     "Build", "Registers", "Spilled", "Shared memory", "Instructions", "In the main loop",
-    "An instruction does", "Main loop by kind",
+    "Work per instruction", "Main loop by kind",
 )  # fmt: skip
 
 
@@ -45,14 +45,14 @@ def rivals_table(page: SnippetPage) -> str:
     compilers = ", ".join(sorted({one.answer.compiler for one in pairs}))
     caption = (
         f"Public kernels for the same job, compiled alike\n{compilers}, at the same dtype, shape "
-        "and divisibility. What an instruction of a warp does: multiply-adds of the matrix units, "
-        "or of a lane where they are two thirds of all, else bytes of a lane to and from memory; "
-        "in the main loop, or where there is none in all. No times"
+        "and divisibility. Work per warp instruction: multiply-adds of the matrix units, or of a "
+        "lane if they are two thirds of all, else the bytes a lane loads and stores; in the main "
+        "loop, or in the whole kernel if it has none. No times"
     )
     answer = f"Compiled beside {', '.join(dict.fromkeys(one.rival.name for one in pairs))}"
     if verdicts:
         answer += (
-            ": ours spills no more, and its instructions do no less each, in "
+            ": ours spills no more and does no less work per instruction in "
             f"{sum(verdicts)} of {tables.format_count(len(verdicts), 'build')}"
         )
     inner = tables.render_table(caption, HEAD, groups, "rivals")
@@ -60,7 +60,7 @@ def rivals_table(page: SnippetPage) -> str:
 
 
 def _work_per_instruction(build: Build) -> tuple[float, str] | None:
-    """What one of a warp's instructions gets done on average, and of what."""
+    """The work of a warp's average instruction, and its unit."""
     instructions = sum(build["loop"].values()) or build["instructions"]
     if "matrix" in build["loop"]:
         # A matrix instruction of Blackwell does not say its shape.
@@ -80,7 +80,7 @@ def build_cells(build: Build) -> tuple[str, ...]:
         units.format_bytes(build["shared_bytes"]) if build["shared_bytes"] else "none",
         units.format_integer(build["instructions"]),
         units.format_integer(sum(build["loop"].values())) if kinds else "no loop",
-        f"{units.format_significant(done[0])} {done[1]}" if done else "not told",
+        f"{units.format_significant(done[0])} {done[1]}" if done else "unknown",
         ", ".join(f"{number} {kind}" for kind, number in kinds) or "no loop",
     )
 
@@ -133,9 +133,9 @@ def languages_table(page: SnippetPage) -> str:
         groups.append(tables.row_group(arch, rows, len(head)))
     told = dict.fromkeys(f"{label} on {device}" for _, device, label, _ in timed)
     caption = (
-        f"The same in {len(said)} languages\nLines of the kernel, without blank ones and comments; "
-        "and what is compiled from them. What an instruction of a warp does: multiply-adds of the "
-        f"matrix units, in the main loop. By {', '.join(makers)}. "
+        f"The same in {len(said)} languages\nLines of the kernel, without blank ones and comments, "
+        "and what they compile to. Work per warp instruction: multiply-adds of the matrix units, "
+        f"in the main loop. Compiled by {', '.join(makers)}. "
     ) + (f"Times of {'; '.join(told)}" if told else "No times")
     return tables.render_table(caption, head, groups, "languages")
 

@@ -45,7 +45,7 @@ def machine_name(record: Record) -> str:
 def origin_line(record: Record, apart: str = "") -> str:
     """Where, when and by whom the record was made, in one line of plain text.
 
-    Of a CPU's, which anyone can make again, nobody is named. `apart` is what tells the record from
+    A CPU's record, which anyone can make again, names nobody. `apart` is what tells the record from
     others of the same kind of device.
     """
     origin, maker = record.get("origin", {}), ""
@@ -54,7 +54,7 @@ def origin_line(record: Record, apart: str = "") -> str:
     elif "job" in origin:
         maker = "by a job of this project"
     elif record["machine"]["gpus"]:
-        maker = "handed in by nobody who is named"
+        maker = "handed in anonymously"
     commit = f"commit {record['commit']}" if record.get("commit") else ""
     said = (machine_name(record), units.format_date(record["date"]), commit, maker, apart)
     return ", ".join(filter(None, said))
@@ -83,7 +83,7 @@ def origin_pairs(record: Record) -> list[tuple[str, str]]:
     if "job" in origin:
         made_by = (JOB, f"a job of this project, {origin['job']}")
     elif machine["gpus"]:
-        made_by = ("Handed in by", origin.get("who", "nobody who is named"))
+        made_by = ("Handed in by", origin.get("who", "anonymous"))
     found = (
         ("Machine", ", ".join(filter(None, (machine_name(record), memory, sm, sms)))),
         *((name, machine.get(key)) for name, key in SOFTWARE.items()),
@@ -162,11 +162,11 @@ class MachineState:
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
-            raise ValueError(f"state {self.state!r} is none of {', '.join(STATES)}")
+            raise ValueError(f"state {self.state!r} is not one of {', '.join(STATES)}")
         if self.record is None and self.state not in ("not measured", "failed"):
             raise ValueError(f"state {self.state!r} on {self.machine!r} needs a record")
         if key_slug(self.machine) is None:
-            raise ValueError(f"{self.machine!r} is no machine slug such as nvidia-h100; mend it")
+            raise ValueError(f"{self.machine!r} is not a machine slug such as nvidia-h100; mend it")
 
     @property
     def name(self) -> str:
@@ -210,24 +210,24 @@ class SnippetPage:
 
     def __post_init__(self) -> None:
         if not ID.fullmatch(self.id):
-            raise ValueError(f"{self.id!r} is no snippet id; use small letters, digits and _")
+            raise ValueError(f"{self.id!r} is not a snippet id; use small letters, digits and _")
         if self.kind not in KINDS:
-            raise ValueError(f"{self.id}: kind {self.kind!r} is none of {', '.join(KINDS)}")
+            raise ValueError(f"{self.id}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
         for listing in self.code:
             if not FILE.fullmatch(name := listing.name):
-                raise ValueError(f"{self.id}: {name!r} is no plain file name; rename the file")
+                raise ValueError(f"{self.id}: {name!r} is not a plain file name; rename the file")
         for title, link in self.sources:
             if link is not None and not LINK.fullmatch(link):
                 raise ValueError(f"{self.id}: {link!r} for {title!r} is not docs-absolute")
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether it lacks something without one; models and gloo programs do not."""
+        """Whether it needs a GPU to be complete; models and gloo programs do not."""
         return self.kind == "kernel" or bool(self.needs.get("gpus"))
 
     @property
     def ran_on_gpu(self) -> bool:
-        """Whether it was ever run on a GPU, for better or worse."""
+        """Whether it was ever run on a GPU, even if that failed."""
         known = ("measured", "stale", "failed")
         return any(s.machine != "cpu" and s.state in known for s in self.states)
 

@@ -118,7 +118,7 @@ def spread_labels(heights: Sequence[float], gap: float, low: float, high: float)
 def render_svg(
     box: tuple[float, float, float], title: str, told: str, parts: Iterable[str], style: str = ""
 ) -> str:
-    """An `<svg>` from `box` (its top, its width, its height), told in words for who sees none."""
+    """An `<svg>` from `box` (its top, its width, its height), with a text for screen readers."""
     own = f' style="{style}"' if style else ""
     top, width, height = map(coord, box)
     return (
@@ -145,7 +145,7 @@ def render_diagram(
 def render_figure(
     title: str, said: Iterable[str], height: float, parts: Iterable[str], note: str
 ) -> str:
-    """A plot as an HTML block, `said` in words for who sees none, with `note` in its caption."""
+    """A plot as an HTML block, with `said` for screen readers and `note` in its caption."""
     drawn = render_svg((0, WIDTH, height), title, "; ".join(said), parts)
     caption = f"{escape_markdown(title)}. {escape_markdown(note)}"
     return f'<figure class="ws-plot">{drawn}<figcaption>{caption}</figcaption></figure>'

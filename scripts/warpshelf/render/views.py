@@ -18,11 +18,11 @@ from warpshelf.render import tables
 from warpshelf.render.snippet_page import SnippetPage
 
 HEAD = (
-    "Variant", "Lower bound, SM cycles", "Place by it", "Warp instructions", "Lanes of 32",
+    "Variant", "Lower bound, SM cycles", "Rank by bound", "Warp instructions", "Lanes of 32",
     "Global sectors", "Shared wavefronts", "Registers", "Warps resident",
 )  # fmt: skip
 NO_TIME = (
-    "A bound is no time: no run takes fewer cycles than its busiest pipe. Variants share places "
+    "A bound is not a time: no run takes fewer cycles than its busiest pipe. Variants share ranks "
     f"unless their bounds differ by more than a factor of {DIFFERENT}, and the one with the lower "
     "bound touches no more sectors"
 )
@@ -84,7 +84,7 @@ def _bounds_summary(groups: dict[tuple[str, str], list[View]]) -> str:
         if is_faster(own, other)
     ]
     if not apart:
-        return f"{said}: on {arch} bounds tell no variant from another"
+        return f"{said}: on {arch} the bounds do not separate the variants"
     times, slow, fast = max(apart)
     factor = f"{units.format_ratio(times)} that of" if times else "above that of"
     return f"{said}: on {arch} the bound of {slow} is {factor} {fast}"
@@ -141,7 +141,7 @@ def _against_ideal(total: dict[str, Any], name: str) -> str:
 
 
 def _roofline_floor(page: SnippetPage, case: dict[str, Any]) -> list[str]:
-    """What the case needs whoever computes it, as its record says: the roofline's floor."""
+    """What the case needs whatever computes it, by its record: the roofline's floor."""
     for state in page.select_states("measured", "verified", "compiled"):
         for row in state.known.get("cases", ()):
             if row["case"] == case and "bytes" in row:
