@@ -7,7 +7,7 @@ const ENCODED = { "pyodide.asm.wasm": "wasm.packed", "library.zip": "library.pac
 const TYPES = { "pyodide.asm.wasm": "application/wasm", "library.zip": "application/zip" };
 
 const real = self.fetch.bind(self);
-let broken; // told what did not come: Pyodide itself would wait for it for ever
+let broken; // called with a failed load: Pyodide itself would wait for it forever
 
 async function got(url) {
   const answer = await real(url);

@@ -1,4 +1,4 @@
-/* Calculators: opens the form of a page, and has its model computed in this browser as one types.
+/* Calculators: opens the form of a page, and computes its model in this browser as you type.
 
    Python starts in a worker when a value is first changed, and then serves every calculator until
    the site is left. Without any of it the page has the answer to the defaults. What is asked for
@@ -7,7 +7,7 @@
 
 const PAUSE = 60; // ms after a keystroke
 const LONGEST = 6000; // characters of an address that every server takes
-const SLOW = 150; // ms after which one is told that something is being computed
+const SLOW = 150; // ms after which the state says that something is being computed
 const TWO = "two"; // what an address says where two configurations stand side by side
 const SECOND = "b."; // before the name of an input of the second
 
@@ -183,7 +183,7 @@ function open(box, signal) {
       const address = location.pathname + search + location.hash;
       history[replace ? "replaceState" : "pushState"](null, "", address);
     } catch {
-      // Where a browser forbids it, the numbers are there all the same.
+      // If a browser forbids it, the numbers are shown all the same.
     }
   }
 
@@ -242,12 +242,12 @@ function open(box, signal) {
       const words = ({ place, line }) => (many ? `${place ? "Second" : "First"}: ${line}` : line);
       general.textContent = rest.map(words).join(" ");
       age(true);
-      say("These values cannot be calculated. Below stands what could be last.");
+      say("These values cannot be calculated. The last result is below.");
       return;
     }
     live = answer;
     draw(answer);
-    const shared = unshared ? " This is too long for an address, so it cannot be shared by a link." : "";
+    const shared = unshared ? " These values are too long for a link, so they cannot be shared." : "";
     say(`Calculated in this page, in ${took < 1 ? "less than 1" : Math.round(took)} ms.${shared}`);
     const lines = [...said.querySelectorAll(".ws-calc-answer")].map((one) => one.textContent);
     spoken.textContent = lines.join("; ");
@@ -262,12 +262,12 @@ function open(box, signal) {
     age(false);
   }
 
-  // What stands there is not of the values in the form.
+  // What is shown does not belong to the values in the form.
   function age(old) {
     for (const place of [said, result]) place.classList.toggle("ws-calc-old", old);
   }
 
-  // What is wrong with an input stands below it, and is read out.
+  // An input's error is shown below it, and read out.
   function complain(field, errors) {
     const first = field.controls[0];
     const holder = first.closest(".ws-calc-field");

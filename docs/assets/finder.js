@@ -21,7 +21,7 @@
   const PARTS = ".ws-reading-title, .ws-reading-source, .ws-reading-why";
   const MEANT = 20; // words that a mistyped one may stand for
   const SHORT = 4; // letters from which on a word may be mistyped
-  // Words that ask for nothing, as long as others do.
+  // Words that are ignored if there are others.
   const STOP = new Set(
     ("a about an and any are as at be by can do does for from has have how i in into is it its me " +
       "my of on one or some that the their then there this to was what when where which while " +
@@ -270,7 +270,7 @@
         choice.values = choice.values.filter((value) => !value.endsWith("/") || within(value) > 1);
       }
     }
-    // What every item fits alike is nothing to choose by.
+    // A choice that every item fits alike is left out.
     const choices = CHOICES.filter(({ values, fits }) =>
       values.some((value) => items.some((item) => !fits(item, value))),
     );
@@ -443,7 +443,7 @@
       none.hidden = fitting > 0;
       none.replaceChildren();
       if (fitting > 0) return;
-      none.append("No reading here fits all of that. ");
+      none.append("No reading here matches all of that. ");
       const elsewhere = list.getAttribute("data-finder");
       if (!elsewhere || !asked.words.trim()) return;
       const query = new URLSearchParams({ words: asked.words.trim() });

@@ -1,4 +1,4 @@
-/* What the theme's script makes after a page has loaded, put right for who uses no pointer and no eyes.
+/* What the theme's script makes after a page has loaded, corrected for keyboards and screen readers.
 
    The buttons of each block of code, and the tags of each page that a search finds, come in a
    navigation without a name, which would make a page a list of landmarks; and a table that scrolls

@@ -94,7 +94,7 @@ function picture(access, alike) {
   const [said, drawn] = shared ? banks(access) : sectors(access);
   const active = access.addresses.filter((address) => address !== null).length;
   const where = `block (${access.block.join(", ")}), warp ${access.warp}`;
-  const what = `The ${access.does} that took most is by ${where}: ${active} of ${LANES} lanes, ${counted(access.size, "byte")} each, `;
+  const what = `The most expensive ${access.does} is by ${where}: ${active} of ${LANES} lanes, ${counted(access.size, "byte")} each, `;
   const passes = counted(access.passes, shared ? "wavefront" : "sector");
   const worse = access.passes > access.ideal;
   const took = worse ? `${passes} where ${number(access.ideal)} would do` : `${passes}, the ideal`;
@@ -102,7 +102,7 @@ function picture(access, alike) {
   const rows = access.addresses.map((address, lane) =>
     make("li", {}, `lane ${lane}: ${address === null ? "takes no part" : number(address)}`),
   );
-  const more = alike > 1 ? ` ${alike} of its instructions do so, each from another start.` : "";
+  const more = alike > 1 ? ` ${alike} of its instructions do this, each from another start.` : "";
   const list = make("details", {}, make("summary", {}, `Addresses, in bytes from ${from}`));
   list.append(make("ol", { class: "ws-addresses" }, ...rows));
   return make(

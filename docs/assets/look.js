@@ -10,7 +10,7 @@ import { counted, make, number, pictures } from "./lanes.js";
 const LANES = 32;
 const CHUNK = 64; // rows that are laid out together, once they come near the screen
 const COLOURS = 8;
-const HINT = "Choose a line to pin what became of it, a count for how it was counted.";
+const HINT = "Choose a line to pin the code that came from it, or a count to see how it was counted.";
 const WORDS =
   "auto bool break char const constexpr continue def do double elif else extern float for half if " +
   "import in inline int long not or and return short static struct template typename unsigned using " +
@@ -78,7 +78,7 @@ const memory = (passes, requests, place, otherwise) => ({
   text: (line) => `${number(line[passes] / line[requests])} / ${number(line[`ideal_${passes}`] / line[requests])}`,
   worse: (line) => unequal(line[passes], line[`ideal_${passes}`]),
   said: (line) =>
-    `${counted(line[requests], "request")} of it to ${place} memory took ${number(line[passes])} ${passes}; ${otherwise}, ${number(line[`ideal_${passes}`])} would do. The column has both for each request.`,
+    `${counted(line[requests], "request")} to ${place} memory took ${number(line[passes])} ${passes}; ${number(line[`ideal_${passes}`])} would do ${otherwise}. The column shows both per request.`,
   space: place,
 });
 const COLUMNS = {
@@ -89,7 +89,7 @@ const COLUMNS = {
     text: (line, view) => percent(ran(line), ran(view.total)),
     worse: () => false,
     said: (line, view) =>
-      `${number(ran(line))} of ${number(ran(view.total))} warp instructions: each time that a warp executed an instruction of PTX counts once. By kind: ${kinds(line.classes)}.`,
+      `${number(ran(line))} of ${number(ran(view.total))} warp instructions: one for each time that a warp executed an instruction of PTX. By kind: ${kinds(line.classes)}.`,
   },
   lanes: {
     title: "lanes",
@@ -102,11 +102,11 @@ const COLUMNS = {
   },
   sectors: {
     title: "sectors",
-    ...memory("sectors", "requests", "global", "were all bytes of a sector asked for"),
+    ...memory("sectors", "requests", "global", "if all bytes of each sector were used"),
   },
   wavefronts: {
     title: "wavefronts",
-    ...memory("wavefronts", "shared_requests", "shared", "were no two words in one bank"),
+    ...memory("wavefronts", "shared_requests", "shared", "if no two words were in one bank"),
   },
   live: {
     title: "live",
@@ -115,7 +115,7 @@ const COLUMNS = {
     text: (line) => number(line.live),
     worse: () => false,
     said: (line, view) =>
-      `At most ${counted(line.live, "register")} of a thread hold something that is still needed at one of its machine instructions for ${view.arch}; ${view.registers} were given to a thread. Read from the code, not from a run.`,
+      `At most ${counted(line.live, "register")} of a thread live at one of its machine instructions for ${view.arch}, of ${view.registers} allocated. Read from the code, not from a run.`,
   },
 };
 
@@ -135,7 +135,7 @@ function control(code) {
   const mask = boards.map((board) => (waited.includes(board) ? board : "-")).join("");
   const words = [`stalls its warp for ${counted(stall, "cycle")}`];
   if (yields) words.push("lets another warp go first");
-  if (write !== 7) words.push(`holds scoreboard ${write} until its result is there`);
+  if (write !== 7) words.push(`holds scoreboard ${write} until its result is ready`);
   if (read !== 7) words.push(`holds scoreboard ${read} until its operands are read`);
   if (waited.length) words.unshift(`waits for scoreboard ${waited.join(" and ")}`);
   const text = `B${mask}:R${shown(read)}:W${shown(write)}:${yields ? "Y" : "-"}:S${`${stall}`.padStart(2, "0")}`;
@@ -242,7 +242,7 @@ const rowOf = (line, ...cells) => {
   return row;
 };
 
-/* From where to where in the text of PTX a loop goes: a branch back to a label. */
+/* Where a loop starts and ends in the text of PTX: a branch back to a label. */
 function loopsOf(text) {
   const found = [];
   text.forEach((one, last) => {
@@ -349,7 +349,7 @@ class View {
       `${counted(view.launches, "launch").replace("launchs", "launches")} of ${grid} blocks of ${block} threads, ${number(ran(total))} warp instructions. `,
       button(
         `At least ${number(bound.cycles)} SM cycles, by ${bound.limiter}`,
-        "A bound, no time: the cycles that each pipe is busy at least, from executed counts and its published rate.",
+        "A bound, not a time: the fewest cycles that each pipe is busy, from executed counts and its published rate.",
         make("ul", {}, ...bars),
       ),
       " ",
@@ -462,7 +462,7 @@ class View {
     for (const row of this.lit) row.classList.add("ws-lit");
   }
 
-  // Pins a line, and brings what belongs to it on the other side into sight; again, and it is let go.
+  // Pins a line, and scrolls to what belongs to it on the other side; a second time unpins it.
   pin(line, from) {
     for (const row of this.root.querySelectorAll("[aria-selected]")) row.removeAttribute("aria-selected");
     this.pinned = from && line === this.pinned ? -1 : line;
@@ -478,7 +478,7 @@ class View {
     other?.scrollIntoView({ block: "center", inline: "start" });
   }
 
-  // Brings the line that most instructions belong to into sight, and what became of it.
+  // Scrolls to the line that most instructions belong to, and to what became of it.
   reveal() {
     const costs = this.view.lines.map(ran);
     const most = costs.indexOf(Math.max(...costs));
@@ -501,7 +501,7 @@ class View {
     } else if (said && what === "control") {
       this.tell(cell, name, control(view.sass.control[at]).said);
     } else if (what === "live" && said) {
-      this.tell(cell, name, `${counted(Number(said), "register")} of a thread hold something that is still needed here, of ${view.registers}.`);
+      this.tell(cell, name, `${counted(Number(said), "register")} of a thread live here, of ${view.registers} allocated.`);
     } else if (said && (what === "run" || what === "passes")) {
       const how = `A warp executed it ${number(view.ptx.run[at])} times, of ${number(ran(view.total))} warp instructions in all.`;
       this.tell(cell, name, how, ...accesses((one) => one.ptx === from));

@@ -1,4 +1,4 @@
-/* The page of what is not there: offers the pages whose names are most like the missing address.
+/* The page for a missing address: offers the pages whose names are most like it.
 
    The names are those of the navigation, which is on this page as on every other, so nothing is
    asked for. Without scripts the page has its plain links. */
@@ -74,7 +74,7 @@
   if (!found.length) return;
 
   const lead = document.createElement("p");
-  lead.textContent = "Most like what was asked for:";
+  lead.textContent = "The most similar pages:";
   const list = document.createElement("ul");
   list.className = "ws-missing-pages";
   for (const { title, href } of found) {

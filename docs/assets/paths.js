@@ -1,4 +1,4 @@
-/* Paths: a tick beside each step, and how far one has come. Without it a path is a plain list.
+/* Paths: a tick beside each step, and your progress. Without it a path is a plain list.
 
    What is ticked stays in this browser, under one name for all paths: a step that two paths share
    is done on both. Nothing is sent anywhere. */
@@ -9,7 +9,7 @@
   const NAME = "warpshelf.done";
   const STEP = "[data-step]";
 
-  // A browser may forbid to keep anything; the ticks then last as long as the page.
+  // A browser may forbid storage; the ticks then last as long as the page.
   let kept = [];
   let keeps = true;
 

@@ -35,15 +35,15 @@
 
   async function trace(link) {
     const answer = await fetch(link.href);
-    if (!answer.ok) throw new Error(`the trace is not to be had (${answer.status})`);
+    if (!answer.ok) throw new Error(`the trace cannot be loaded (${answer.status})`);
     return answer.arrayBuffer();
   }
 
   async function show(link, status) {
-    // At once, or the browser no longer takes it for an answer to the click.
+    // At once, or the browser no longer counts it as part of the click.
     const viewer = window.open(VIEWER);
     if (!viewer) {
-      status.textContent = "The browser kept the tab from opening: allow it, or download the trace.";
+      status.textContent = "The browser blocked the new tab: allow it, or download the trace.";
       return;
     }
     status.textContent = "Waiting for Perfetto …";
@@ -52,9 +52,9 @@
       const { perfetto: title } = link.dataset;
       const fileName = link.pathname.split("/").pop();
       viewer.postMessage({ perfetto: { buffer, title, fileName } }, VIEWER);
-      status.textContent = "Handed to Perfetto, in the other tab.";
+      status.textContent = "Opened in Perfetto, in the other tab.";
     } catch (error) {
-      status.textContent = `Not handed to Perfetto: ${error.message}. Download the trace and open it there.`;
+      status.textContent = `Not opened in Perfetto: ${error.message}. Download the trace and open it there.`;
     }
   }
 

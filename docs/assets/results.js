@@ -131,7 +131,7 @@
         select.append(option);
       }
       select.addEventListener("change", () => {
-        // A machine beside itself says nothing: the two change places.
+        // No machine stands beside itself: the two swap places.
         if (select.value === chosen[1 - place]) chosen[1 - place] = chosen[place];
         chosen[place] = select.value;
         selects.forEach((one, index) => (one.value = chosen[index]));

@@ -351,11 +351,11 @@ def test_where_nothing_fits_it_is_said(visit: Visit) -> None:
     tab = visit.go(f"{HERE}/?words=no+such+thing")
     assert shown(tab) == []
     note = tab.locator(".ws-finder-none")
-    assert note.inner_text() == "No reading here fits all of that. Search all readings"
+    assert note.inner_text() == "No reading here matches all of that. Search all readings"
     note.locator("a").click()
     tab.wait_for_url("**/everything/**")
     assert asked(tab) == {"words": "no such thing"}
-    assert tab.locator(".ws-finder-none").inner_text() == "No reading here fits all of that."
+    assert tab.locator(".ws-finder-none").inner_text() == "No reading here matches all of that."
 
 
 def test_a_tag_leads_to_all_that_have_it(visit: Visit, readings: list[Reading]) -> None:

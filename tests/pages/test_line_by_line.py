@@ -199,7 +199,7 @@ def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
     tab = opened(visit, "tiled.transpose-tiled.sm_90")
     source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
     text = panel(tab).inner_text()
-    assert "128 requests of it to shared memory took 4096 wavefronts" in text
+    assert "128 requests to shared memory took 4096 wavefronts" in text
     assert "is by block (1, 0, 0), warp 3: 32 of 32 lanes, 4 bytes each" in text
     assert "32 wavefronts where 1 would do" in text
     banks = panel(tab).locator(".ws-bank")
@@ -236,7 +236,7 @@ def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
     control.click()
     assert panel(tab).locator("p").inner_text() == (
         "This instruction stalls its warp for 2 cycles, lets another warp go first, holds "
-        "scoreboard 0 until its result is there."
+        "scoreboard 0 until its result is ready."
     )
     waits = code_row(tab, "STG").locator(".ws-control")
     expect(waits).to_have_text("B0-----:R0:W-:-:S01")
@@ -251,7 +251,7 @@ def test_bound_and_occupancy_say_what_they_rest_on(visit: Visit) -> None:
     tab = opened(visit)
     tab.get_by_role("button", name="At least 4096 SM cycles").click()
     text = panel(tab).inner_text()
-    assert "A bound, no time" in text and "issue: 4 instructions a cycle" in text
+    assert "A bound, not a time" in text and "issue: 4 instructions a cycle" in text
     tab.keyboard.press("Escape")  # on a phone the panel takes the place of these
     tab.get_by_role("button", name="64 of 64 warps").click()
     assert "40 registers: 48 of 64 warps, by registers" in panel(tab).inner_text()
@@ -368,7 +368,7 @@ def test_accesses_that_are_alike_are_drawn_once(browser: Browser, origin: str) -
     tab = opened(Visit(context.new_page(), origin), "long.transpose-long.sm_90")
     source_row(tab, STORE).locator(".ws-sectors").click()
     assert panel(tab).locator("figure").count() == 2  # the load and the store
-    assert "180 of its instructions do so, each from another start" in panel(tab).inner_text()
+    assert "180 of its instructions do this, each from another start" in panel(tab).inner_text()
     context.close()
 
 

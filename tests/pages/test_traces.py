@@ -94,7 +94,7 @@ def test_nothing_is_asked_of_the_viewer_before_the_button_is_pressed(visit: Visi
 def test_the_viewer_gets_every_byte_once_it_listens(visit: Visit) -> None:
     tab = visit.go("index.html")
     viewer = opened(tab)
-    expect(tab.get_by_role("status").first).to_have_text("Handed to Perfetto, in the other tab.")
+    expect(tab.get_by_role("status").first).to_have_text("Opened in Perfetto, in the other tab.")
     viewer.wait_for_function("window.traces.length")
     viewer.wait_for_timeout(500)  # no second one comes, and no PING any more
     pings = viewer.evaluate("window.pings")
@@ -124,7 +124,7 @@ def test_a_pong_of_another_is_none_of_the_viewers(visit: Visit) -> None:
     viewer.close()
     status = tab.get_by_role("status").first
     expect(status).to_have_text(
-        "Not handed to Perfetto: its tab was closed. Download the trace and open it there."
+        "Not opened in Perfetto: its tab was closed. Download the trace and open it there."
     )
 
 
@@ -148,14 +148,14 @@ def test_a_trace_that_is_missing_is_told(visit: Visit) -> None:
     tab = visit.go("index.html")
     with tab.expect_popup():
         button(tab, 1).click()
-    expect(tab.get_by_role("status").nth(1)).to_contain_text("the trace is not to be had (404)")
+    expect(tab.get_by_role("status").nth(1)).to_contain_text("the trace cannot be loaded (404)")
 
 
 @pytest.mark.exhaustive(MORE)
 def test_a_tab_that_may_not_open_is_told(visit: Visit) -> None:
     tab = visit.go("blocked.html")
     button(tab).press("Enter")
-    expect(tab.get_by_role("status").first).to_contain_text("kept the tab from opening")
+    expect(tab.get_by_role("status").first).to_contain_text("blocked the new tab")
     assert len(tab.context.pages) == 1
 
 
