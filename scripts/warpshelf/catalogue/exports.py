@@ -166,7 +166,7 @@ class FeedEntry(NamedTuple):
 
 
 def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, address: str) -> str:
-    """The readings put on the shelf last; one that does not say when is left out."""
+    """The readings put on the shelf last; one without a date is left out."""
     dated = [(one.added, one) for one in listed if one.added]
     news = []
     for added, one in sorted(dated, key=lambda row: row[0], reverse=True):

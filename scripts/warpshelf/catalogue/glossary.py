@@ -121,7 +121,7 @@ class Term(EntryModel):
 
     @property
     def order(self) -> tuple[str, str]:
-        """Its place in the alphabet, which knows neither case nor signs."""
+        """Its place in the alphabet, without case and signs."""
         return re.sub(r"[\W_]+", " ", self.term).strip().casefold(), self.term
 
 

@@ -1,4 +1,4 @@
-"""In what order to read and run what a goal needs, computed from `needs`, and how long it takes.
+"""The order in which to read and run what a goal needs, by `needs`, and how long it takes.
 
 A page under docs/paths/ names its goals, in stages, in its front matter:
 
@@ -124,7 +124,7 @@ def _build_stages(
 
 
 def _extend_order(goals: list[str], shelf: Shelf, order: dict[str, None]) -> list[str]:
-    """Put the goals and all they need into `order`, what is needed first; the names that are new.
+    """Put the goals and all they need into `order`, needs first; returns the names that are new.
 
     The order is that of the goals otherwise. A goal that a finding kept off the shelf is left out.
     """

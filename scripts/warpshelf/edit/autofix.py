@@ -33,7 +33,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, order=True)
 class Fix:
-    """One thing that was mended, on the line where it was found."""
+    """One correction, on the line where it was made."""
 
     path: str
     line: int

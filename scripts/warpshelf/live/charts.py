@@ -41,7 +41,7 @@ def _plot_title(name: str, plot: Plot) -> str:
 
 
 def _axes_caption(plot: Plot) -> str:
-    """What is drawn, in which unit, and over or by what."""
+    """What is drawn, in which unit, and against what."""
     label = str(plot["y"])
     said = f"in {label}" if label in UNITS else label
     if label in quantities.SCALED or label in ("B", "s"):
@@ -60,7 +60,7 @@ def format_span(first: float, last: float, unit: str) -> str:
 
 
 def _format_limit(name: str, value: float, unit: str) -> str:
-    """A limit in words: its name tells its value, or the value follows."""
+    """A limit in words: its name holds its value, or the value follows."""
     shown = format_value(value, unit)
     return name if name.endswith(shown) else f"{name}: {shown}"
 

@@ -1,4 +1,4 @@
-"""What one compares of two builds of a kernel, and the differences between two views.
+"""What is compared of two builds of a kernel, and the differences between two views.
 
 Two kernels that do the same job share it out in other ways: tiles of other sides, more or fewer
 warps, loops that the compiler unrolled. What still compares is how much an instruction of a warp
@@ -32,11 +32,11 @@ BUILD = files.shape_of(Build)
 WARP = re.compile(r"\b[HIQDO]MMA\.(?:SP\.)?(16|8)(8|16)(\d{1,3})\b")
 GROUP = re.compile(r"\b[HIQB]GMMA\.(?:SP\.)?64x(\d+)x(\d+)\b")
 MOVES = ("load global", "store global", "copy async")
-ROUNDS = 10  # times that an inner loop goes round for once of the one around it, at least
+ROUNDS = 10  # turns of an inner loop for each turn of the one around it, at least
 
 
 def build_from_view(one: Code) -> Build:
-    """That of a view."""
+    """The build that a view shows."""
     texts, found = one["sass"]["text"], one["loops"]
     own = list(range(len(texts)))
     if main := _hot_loop(found):
@@ -67,14 +67,14 @@ def build_from_view(one: Code) -> Build:
 
 
 def build_from_binary(cubin: bytes, symbol: str, shared: int) -> Build:
-    """That of a kernel in a binary, which is launched with `shared` bytes of shared memory."""
+    """The build of a kernel in a binary, launched with `shared` bytes of shared memory."""
     code = binary.disassemble_kernel(cubin, symbol)
     made = describe_code(code, binary.function_usage(cubin)[symbol])
     return build_from_view({**made, "shared_bytes": max(shared, made["shared_bytes"])})
 
 
 def _hot_loop(found: Sequence[Loop]) -> Loop | None:
-    """The loop in which most is made, if each goes round ROUNDS times for once of that around it.
+    """The loop with the most work, if each runs ROUNDS times for each turn of the one around it.
 
     A kernel that takes tile after tile may have more of its products in the outer loop, which
     begins and ends each tile, than in the inner one, where it spends its time.

@@ -72,7 +72,7 @@ class Elf:
         return next((one for one in self.sections if one.name in names), None)
 
     def section_bytes(self, one: Section | None) -> bytes:
-        """The bytes of a section; none of none."""
+        """The bytes of a section; empty if there is none."""
         return self.data[one.offset : one.offset + one.size] if one else b""
 
     def symbol_index(self, symbol: str) -> int:

@@ -24,7 +24,7 @@ SPARE = re.compile(r"\.(?:loc|file|pragma|reg|maxntid|reqntid|minnctapersm|secti
 
 
 def function_ranges(lines: Sequence[str], kernels: bool = False) -> dict[str, range]:
-    """Where each kernel, or function as well, of a module stands with its head: lines from 1."""
+    """The lines, from 1, of each function of a module with its head; of kernels alone if asked."""
     texts = [strip_comment(line) for line in lines]
     found: dict[str, range] = {}
     kind, name, start, depth, opened = "", "", 0, 0, False
@@ -96,7 +96,7 @@ def encode_registers(lines: Iterable[str]) -> list[str]:
 
 
 def decode_registers(lines: Iterable[str]) -> list[str]:
-    """What `encode_registers` was made of."""
+    """The lines that `encode_registers` was given."""
     before: Counter[str] = Counter()
 
     def decode_register(found: re.Match[str]) -> str:
@@ -134,7 +134,7 @@ class PtxModule:
 
 
 def format_ptx(one: PtxModule) -> str:
-    """Its PTX whole, for a file: the first line says which of its kernels is meant."""
+    """Its whole PTX, for a file: the first line says which of its kernels is meant."""
     return f"// kernel {one.symbol}: {one.name}\n{one.ptx}"
 
 

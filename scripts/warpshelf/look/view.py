@@ -127,13 +127,13 @@ class OccupancyChange(Residency):
 
 
 class Occupancy(Residency):
-    """What an SM holds now, and the nearest uses with which it would hold other."""
+    """What an SM holds now, and the nearest uses with which it would hold more or less."""
 
     changes: list[OccupancyChange]
 
 
 class Build(TypedDict):
-    """What one compares of two builds of a kernel, see look/builds.py."""
+    """What is compared of two builds of a kernel, see look/builds.py."""
 
     registers: int
     spilled_bytes: int
@@ -191,7 +191,7 @@ SUMMARY["sass"] = {"live": [int]}
 
 
 def view_name(one: View) -> str:
-    """What the file of a view is called: `<variant>.<kernel>.<arch>`."""
+    """The name of a view's file: `<variant>.<kernel>.<arch>`."""
     names = (re.sub(r"[^a-z0-9]+", "-", name.lower()) for name in (one["variant"], one["kernel"]))
     return ".".join((*(name.strip("-") for name in names), one["arch"]))
 

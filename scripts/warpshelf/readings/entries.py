@@ -86,7 +86,7 @@ class EntryModel(BaseModel):
         return self._entry.line_of(*place)
 
     def make_finding(self, what: str, mend: str, *place: str | int) -> Finding:
-        """That something is wrong with it, or with the value at `place`."""
+        """The finding that something is wrong with it, or with the value at `place`."""
         return Finding(self.path, self.line_of(*place), what, mend)
 
 
@@ -350,7 +350,7 @@ def explain_errors(error: ValidationError, entry: Entry, keys: Sequence[str]) ->
 
 
 def entry_name(entry: Entry) -> str:
-    """How an entry is spoken of."""
+    """What messages call an entry."""
     found = (entry.fields.get(key) for key in ("title", "id", "term", "what"))
     return str(next((name for name in found if name), "the entry"))
 

@@ -73,7 +73,7 @@ def _name_dimensions(cases: list[tables.Case]) -> str:
 
 
 def render_accuracy(record: Record) -> str:
-    """The worst error of each variant and peer, and of all cases, under what they come to."""
+    """The worst error of each variant and peer, and of all cases, under a summary line."""
     cases, origin = record.get("cases", []), snippet_page.origin_line(record)
     if not any(case["results"] for case in cases):
         return ""
@@ -192,7 +192,7 @@ FIGURES = (
 
 
 def render_compiled(record: Record) -> str:
-    """Registers, spills, shared memory and matrix instructions, under what they come to."""
+    """Registers, spills, shared memory and matrix instructions, under a summary line."""
     found = record.get("compiled", [])
     if not found:
         return ""

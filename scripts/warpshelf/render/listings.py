@@ -98,13 +98,13 @@ def code_fence(text: str, language: str, title: str, *, found: bool = True) -> s
 
 
 def open_section(text: str, kind: str) -> str:
-    """The section of a file that stands open: the one called `kind`, or else its first, or ""."""
+    """The section of a file that is open: the one called `kind`, or else its first, or ""."""
     names = section_names(text)
     return kind if kind in names else (names or [""])[0]
 
 
 def render_listing(item: Listing, kind: str, folded: bool = False) -> str:
-    """A file: the section that opens unless all is `folded`, the whole file in a fold, its ways."""
+    """A file: its section, open unless all is `folded`, the whole file in a fold, and its links."""
     _, language, name, text, ways = item
     fold = indent(code_fence(text, language, name, found=False), "    ")
     parts = [f'??? abstract "All of {name}"\n\n{fold}']
@@ -147,7 +147,7 @@ FOLDER = "sources"
 
 
 def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> str | None:
-    """The link that opens the file in Compiler Explorer; None where it has nothing to do there.
+    """The link that opens the file in Compiler Explorer; None if it cannot be built there.
 
     A .cu file and one of Triton are compiled to PTX, a program that needs Python alone is run. Of
     a .cu file with includes it is not known whether NVRTC has the headers there. A template has no
@@ -196,7 +196,7 @@ def _full_link(name: str, text: str, tool: dict[str, str], pane: str) -> str | N
 
 
 def to_rison(value: Any) -> str:
-    """`value`, of which JSON could be made, in Rison."""
+    """`value`, which JSON can hold, in Rison."""
     if isinstance(value, str):
         plain = UNQUOTED.fullmatch(value)
         return value if plain else "'" + re.sub(r"([!'])", r"!\1", value) + "'"

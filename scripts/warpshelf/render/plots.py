@@ -49,7 +49,7 @@ def draw_bars(name: str, case: Case, limit: tables.Bound, note: str) -> str:
 
 
 def draw_roofline(record: Record, name: str, case: Case, note: str) -> str:
-    """The rates of `case`, called `name`, under both roofs; "" where a limit or a time lacks."""
+    """The rates of `case`, called `name`, under both roofs; "" if a limit or a time is missing."""
     moved, worked = tables.case_bounds(record, case)
     roofs = []  # class, words, bandwidth, rate
     for kind, called, bandwidth, rate in (

@@ -144,7 +144,7 @@ AMISS = {"stale": "stale on some machine", "failed": "failed when last run"}
 
 
 class SnippetCounts(NamedTuple):
-    """How many snippets there are, in all and by what is said of them, and on which GPUs."""
+    """How many snippets there are, in all and by state, and on which GPUs."""
 
     snippets: int
     said: dict[str, int]
@@ -233,7 +233,7 @@ def architecture_tables(pages: Iterable[SnippetPage], links: Mapping[str, str]) 
 
 
 def _find_skips(page: SnippetPage, sm: int) -> Iterator[tuple[str, Architectures]]:
-    """What of a kernel is not for SM version `sm`, and what is: "" for all of it, or variants."""
+    """What cannot run on SM version `sm`, a variant or "" for the whole kernel, and what can."""
     for needed in architectures.required_architectures(page.needs):
         if not needed.covers(sm):
             yield "", needed

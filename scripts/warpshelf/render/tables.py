@@ -86,7 +86,7 @@ def render_table(
 
 
 def render_fold(answer: str, inner: str, kind: str = "", rows: int | None = None) -> str:
-    """What folds under a line that gives the answer: open where it has but a few `rows`."""
+    """Content folded under a line that gives the answer; open if it has only a few `rows`."""
     classes = f"ws-fold ws-{kind}" if kind else "ws-fold"
     shown = " open" if rows is not None and rows <= FEW else ""
     head = f'<details class="{classes}"{shown}><summary>{add_note(answer)}</summary>'
@@ -99,7 +99,7 @@ def format_count(number: int, one: str) -> str:
 
 
 def label_cases(cases: Sequence[Case]) -> list[tuple[str, Case]]:
-    """Each case with what it is called among all of them."""
+    """Each case with a label that tells it from the others."""
     return list(zip(units.case_labels([case["case"] for case in cases]), cases, strict=True))
 
 
@@ -111,12 +111,12 @@ def missing_reason(result: Result) -> str:
 
 
 def mark_peer(role: str) -> str:
-    """What stands behind the name of a peer in a line of text."""
+    """The mark after the name of a peer in a line of text."""
     return " (peer)" if role == "peer" else ""
 
 
 def note_peer(role: str) -> str:
-    """What stands in small print beside the name of a peer in a table."""
+    """The small print beside the name of a peer in a table."""
     return "peer" if role == "peer" else ""
 
 

@@ -30,7 +30,7 @@ USUAL = "sm_90"  # the architecture that the summary speaks of
 
 
 def views_table(page: SnippetPage) -> str:
-    """The totals of each view, under a line with what they come to; "" where there is none."""
+    """The totals of each view, under a summary line; "" if there is none."""
     if not page.views:
         return ""
     groups: dict[tuple[str, str], list[View]] = {}

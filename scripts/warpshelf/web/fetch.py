@@ -47,7 +47,7 @@ class Answer:
 
 
 def create_client() -> httpx.Client:
-    """A client for `fetch_url`: short time limits, no redirects of its own, our name."""
+    """A client for `fetch_url`: short timeouts, no redirects of its own, our user agent."""
     return httpx.Client(
         timeout=httpx.Timeout(10.0, connect=5.0),
         limits=httpx.Limits(max_connections=4),

@@ -293,7 +293,7 @@ def lookup_work(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> M
 
 
 def archived_copy(url: str, client: httpx.Client, endpoints: Endpoints = WEB) -> str | None:
-    """The address of the newest copy of `url` in the Internet Archive, if it tells of one."""
+    """The address of the newest copy of `url` in the Internet Archive, if there is one."""
     asked = f"{endpoints.archive}?{urlencode({'url': url})}"
     with suppress(Unreachable, services.Unreadable):
         return services.parse_archived(_ask_service(asked, client, endpoints))

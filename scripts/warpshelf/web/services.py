@@ -128,7 +128,7 @@ def clean_authors(names: Iterable[object]) -> tuple[str, ...]:
 
 
 def parse_year(value: object) -> int | None:
-    """The year in a number or a date such as 2023-09-12 or 20230912, if a work can be of it."""
+    """The year in a number or a date such as 2023-09-12 or 20230912, if it is plausible."""
     said = str(value)[:100] if isinstance(value, str | int) else ""
     found = re.search(r"(?<!\d)(?:19|20)\d\d(?=\D|$|[01]\d[0-3]\d(?:\D|$))", said)
     number = int(found[0]) if found else 0
@@ -174,7 +174,7 @@ def _is_plain_url(url: object, host: str, longest: int = URL) -> bool:
 
 
 class _FeedTree(ElementTree.TreeBuilder):
-    """A tree of no great depth, and without entities: no document type, no expansion of any."""
+    """A tree of limited depth, without a document type, so that no entity expands."""
 
     depth = 0
 
@@ -229,7 +229,7 @@ def _parse_object(data: bytes, whose: str) -> dict[str, Any]:
 
 
 def _value_at(value: Any, *way: str | int) -> Any:
-    """What stands at a way of keys and indexes; None where there is nothing."""
+    """The value at a path of keys and indexes; None if there is none."""
     for step in way:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
