@@ -59,7 +59,7 @@ FAULTS = {
     "too few to define": {"says": "A group."},
     f"over the limit of {LONGEST}": {"says": "A " + "long " * 50 + "sentence."},
     "is not a single sentence; write just one": {"says": SAYS + " Always."},
-    "says is no single sentence": {"says": SAYS.removesuffix(".")},
+    "says is not a single sentence": {"says": SAYS.removesuffix(".")},
     "says holds '<'": {"says": "A group of <b>32</b> threads that run together."},
     "says holds '`'": {"says": "A group of `32` threads that run together."},
     "term holds '|'": {"term": "a|b"},

@@ -111,7 +111,7 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
 
     change(sound, "BLOCK: 128", "BLOCK: 256")
     stale = said(sound)
-    assert len(stale) == 2 and "not compiled as its entry has it" in stale[0]
+    assert len(stale) == 2 and "has no build that matches its entry" in stale[0]
     assert "rivals.json: holds builds of kernels that rivals.yml does not name: 1" in stale[1]
     assert build_snippet_pages.pair_rivals(sound, [kept_view])[0] == []
     change(sound, "BLOCK: 256", "BLOCK: 128")
@@ -248,7 +248,7 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> N
     assert pair.answer.builds["sm_90"]["bytes"] == 8
     (sound.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")
     assert any(
-        one.endswith("not compiled as its entry has it; run `shelf rivals transpose`")
+        one.endswith("has no build that matches its entry; run `shelf rivals transpose`")
         for one in said(sound)
     )
     path.write_text(OWN.format(package="no-such-language"))

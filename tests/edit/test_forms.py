@@ -114,7 +114,7 @@ def test_a_fence_around_an_answer_is_taken_off() -> None:
     ("given", "said"),
     [
         ({"topic": forms.ANOTHER}, "topic: is 'another one (name it under notes)'; a maintainer "
-         "chooses a topic of the list and writes it in place of this"),
+         "replaces this with a topic from the list"),
         ({"title": ""}, "title: has no answer; write one under its heading"),
         ({"title": "_No response_"}, "title: has no answer"),
         ({"title": "A\nB"}, "title: holds more than one line; write it on one"),

@@ -80,7 +80,7 @@ def test_functions_that_it_reaches_are_shown_with_it() -> None:
 
 
 def test_what_is_not_there_is_said() -> None:
-    with pytest.raises(ValueError, match="line 1 of the PTX stands in no kernel"):
+    with pytest.raises(ValueError, match="line 1 of the PTX is not in a kernel"):
         ptx.enclosing_kernel(MODULE, 1)
     with pytest.raises(KeyError):
         ptx.kernel_lines(MODULE, "scales")

@@ -275,7 +275,7 @@ def test_an_address_that_is_shared_brings_its_answer(visit: Visit) -> None:
 def test_what_is_too_long_for_an_address_is_said(visit: Visit) -> None:
     tab = visit.tab
     tab.locator("#calc-config").fill(json.dumps({"size": "x" * 7000}))
-    expect(tab.locator(".ws-calc-state")).to_contain_text("cannot be shared by a link")
+    expect(tab.locator(".ws-calc-state")).to_contain_text("so they cannot be shared")
     assert asked(tab) == {}
 
 

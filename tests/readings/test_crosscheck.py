@@ -200,8 +200,8 @@ FAULTS = {
         f"{LIST}:17, for doi:10.1145/1498765.1498785; correct one title or url, {ALSO}; if they "
         "are two works, give both their authors, or let one need the other", second=True),
     # References
-    "unknown reading": Fault("[roofline]", "[rofline]", ":14: needs names 'rofline', which no "
-                             "reading has as its id; write roofline"),
+    "unknown reading": Fault("[roofline]", "[rofline]", ":14: needs names 'rofline', which is "
+                             "not the id of a reading; write roofline"),
     "unknown successor": Fault(
         "  why: Says what a warp waits for.\n",
         "  why: Says what a warp waits for.\n  superseded_by: zzz\n",

@@ -208,7 +208,7 @@ WRONG = {
     'title: "a\\e[31m"': ("title holds the unseen character U+001B", "remove it"),
     'title: "a\\u202e"': ("title holds the unseen character U+202E", "remove it"),
     "title: 流水线": ("title is not in English", "set lang"),
-    "title_en: Pipelines": ("title_en stands beside lang en", "set lang"),
+    "title_en: Pipelines": ("title_en is given, but lang is en", "set lang"),
     "url: example.org": ("url the URL 'example.org' does not start with https://", "https://"),
     "url: javascript:alert(1)": ("does not start with https://", "https://"),
     'url: "https://x.org/a b"': ("holds a space", "https://"),
@@ -264,7 +264,7 @@ def test_a_wrong_field_is_named_with_its_line_and_mend(line: str) -> None:
     wrong, mend = WRONG[line]
     said = [str(finding) for finding in shelf.findings if wrong in str(finding)]
     assert len(said) == 1, [str(finding) for finding in shelf.findings]
-    of_whole_entry = "title is not in English" in wrong or "title_en stands" in wrong
+    of_whole_entry = "title is not in English" in wrong or "title_en is given" in wrong
     assert said[0].startswith(f"docs/kernels/a.yml:{2 if of_whole_entry else place + 2}: ")
     assert mend in said[0].partition("; ")[2]
     assert not shelf.readings and "a" in shelf.refused | {"a"}

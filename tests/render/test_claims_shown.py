@@ -65,8 +65,8 @@ def test_a_figure_is_written_as_it_is_stated(figure: float, unit: str, said: str
 def test_without_figures_nothing_is_shown() -> None:
     assert render_claims(exhibit(verified())) == ""
     parts = build_fragments(exhibit(verified()))
-    assert "No figure that others state" in parts["reported"]
-    assert "No figure that others state" not in parts["whole"]
+    assert "No figures from others" in parts["reported"]
+    assert "No figures from others" not in parts["whole"]
 
 
 def test_it_stands_on_the_page_apart_from_what_was_measured() -> None:

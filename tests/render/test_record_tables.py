@@ -354,7 +354,7 @@ def test_a_compiled_space_is_called_a_bound_and_no_time() -> None:
     shown = words(text(state(0)))
     assert "All 30 configurations compiled and counted, none timed: within 2 % of the best" in shown
     assert "are 3 on sm_90, 3 on sm_100" in shown
-    assert "a bound, no time" in shown
+    assert "a bound, not a time" in shown
     assert "The best configurations on sm_90, and the last" in shown
     assert "Cycles, at least" in shown and "Median" not in shown
 
@@ -381,7 +381,7 @@ def test_a_stale_space_is_withheld() -> None:
     old = state(1)
     stale = MachineState(copy.deepcopy(old.record), "stale", old.machine)
     shown = text(stale)
-    assert "No space of configurations" in shown and "<table" not in shown
+    assert "No configurations of the present code" in shown and "<table" not in shown
 
 
 @pytest.mark.parametrize("key", ["whole", "folded"])

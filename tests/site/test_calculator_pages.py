@@ -112,8 +112,8 @@ def test_a_test_or_a_source_that_is_not_there_is_found(project: Project) -> None
     (project.snippets / "doubled" / "calculator.py").write_text(text)
     _, findings = rendered(project)
     assert findings == [
-        "snippets/doubled/calculator.py: the line 'doubled' has the source 'no-paper', which is no "
-        "reading; name the id of a reading in docs/"
+        "snippets/doubled/calculator.py: the line 'doubled' has the source 'no-paper', not a "
+        "reading id; name the id of a reading in docs/"
     ]
 
 

@@ -303,7 +303,7 @@ def _is_puzzle(response: httpx.Response) -> bool:
 
 ROW = 3  # checks in a row, on different days
 SPAN = 6  # days from the first of them to the last
-RENEWED = 28  # days after which an alive link's date is written anew: a stable file, a fresh date
+RENEWED = 28  # days after which an alive link's date is rewritten: a stable file, a fresh date
 TROUBLES = ("failing", "gone", "unreachable")
 
 

@@ -50,7 +50,7 @@ def enclosing_kernel(lines: Sequence[str], number: int) -> str:
     """The kernel or function that line `number`, from 1, stands in; ValueError if in none."""
     around = [name for name, body in function_ranges(lines).items() if number in body]
     if not around:
-        raise ValueError(f"line {number} of the PTX stands in no kernel")
+        raise ValueError(f"line {number} of the PTX is not in a kernel")
     return around[0]
 
 

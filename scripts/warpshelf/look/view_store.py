@@ -279,9 +279,9 @@ def _check_lists(name: str, value: dict[str, Any]) -> None:
     ):
         lists = value[side]
         if len({len(one) for one in lists.values() if isinstance(one, list)}) > 1:
-            raise ValueError(f"{name}: the lists of {side} are not of one length")
+            raise ValueError(f"{name}: the lists of {side} differ in length")
         if not all(-1 <= at < len(other) for at in lists[refers]):
-            raise ValueError(f"{name}: {side}.{refers} refers to what is not there")
+            raise ValueError(f"{name}: {side}.{refers} refers to a missing item")
     lines, total = value["lines"], value["total"]
     counts = [("executed", sum(map(view.executed_count, lines)), view.executed_count(total))]
     counts += [(of, sum(line.get(of, 0) for line in lines), total.get(of, 0)) for of in NUMBERS]

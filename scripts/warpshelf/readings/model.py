@@ -113,7 +113,7 @@ def _schema_hint(**more: Any) -> Any:
 
 
 def _text_hint(longest: int) -> Any:
-    """Text of 1 to `longest` seen characters, a run of white space counting as one."""
+    """Text of 1 to `longest` visible characters, a run of white space counting as one."""
     unseen = markup.UNSEEN.pattern[1:-1].replace("\ud800-\udfff", "")  # no text holds surrogates
     escaped = (c if c.isascii() and c.isprintable() else f"\\u{ord(c):04x}" for c in unseen)
     seen = rf"[^\s{''.join(escaped)}]"
@@ -231,7 +231,7 @@ class Reading(EntryModel):
     @model_validator(mode="after")
     def _check_title_language(self) -> Reading:
         if self.title_en and self.lang == "en":
-            raise ValueError("title_en stands beside lang en; set lang to the title's language")
+            raise ValueError("title_en is given, but lang is en; set lang to the title's language")
         if OTHER_SCRIPT.search(self.title):
             if self.lang == "en":
                 raise ValueError("title is not in English; set lang, and give title_en")

@@ -70,13 +70,13 @@ class PublishedFigure(EntryModel):
         if self.case is None:
             if self.variant or self.share_of:
                 key = "variant" if self.variant else "share_of"
-                raise ValueError(f"{key} stands without a case; name the case, or remove it")
+                raise ValueError(f"{key} is given without a case; name the case, or remove it")
         elif self.unit == "%" and self.share_of is None:
             raise ValueError("a share has no share_of; name the peer that it is a share of")
         elif self.unit != "%" and self.share_of is not None:
-            raise ValueError(f"share_of stands beside a figure in {self.unit}; remove it")
+            raise ValueError(f"share_of is given for a figure in {self.unit}; remove it")
         elif self.unit in ("×", "GPU hours"):
-            raise ValueError(f"case stands beside a figure in {self.unit}; remove it")
+            raise ValueError(f"case is given for a figure in {self.unit}; remove it")
         return self
 
 

@@ -240,7 +240,7 @@ def expected_years(url: str, venue: str | None) -> tuple[list[int], str] | None:
     """The years that an entry's `year` may be, and who says so; None where nobody does.
 
     The venue says it where it names a year. Where the preprint is all there is, which is so if the
-    venue is arXiv, its number says it. Raises ValueError if `url` is no web address.
+    venue is arXiv, its number says it. Raises ValueError if `url` is not a web address.
     """
     if venue and (years := venue_years(venue)):
         return years, f"its venue is {venue}"

@@ -1,7 +1,7 @@
 """The same case and function in several records, side by side, and where two of a kind disagree.
 
 Every machine has its column. The two that measured most are shown; a script of the site lets a
-reader choose others, and works their comparison out anew from the times that the cells carry.
+reader choose others, and compares them by the times that the cells carry.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A note in .shelf/ has one digest of all that was read (pages, lists, snippets with their records and
 earlier versions of these, settings, the ledger, the tooling itself) and one of all that was
-written. Only where both are as they were is the work skipped. A check counts the day as well, since
-no reading may be of tomorrow. A note that is missing or damaged is as good as none.
+written. The work is skipped only if both are unchanged. A check counts the day as well, since no
+reading may be dated tomorrow. A damaged note counts as missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHAPES: dict[str, dict[str, Any]] = {  # of the notes
 
 
 def read_note(project: Project, of: str, inputs: str | None) -> dict[str, Any] | None:
-    """What was noted of a rendering, a check or a build of `inputs`; None where nothing was."""
+    """The note of a rendering, a check or a build of `inputs`; None if there is none."""
     try:
         note: dict[str, Any] = json.loads(project.ledger.with_name(f"{of}.json").read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -49,7 +49,7 @@ def read_note(project: Project, of: str, inputs: str | None) -> dict[str, Any] |
 def write_note(
     project: Project, of: str, inputs: str | None, findings: Iterable[Finding] = (), **more: Any
 ) -> None:
-    """Note what came of `inputs`; nothing where a digest is None, since a file cannot be read."""
+    """Note the results of `inputs`; nothing if a digest is None because a file cannot be read."""
     path = project.ledger.with_name(f"{of}.json")
     if inputs is None or None in more.values():
         path.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def write_note(
 
 
 def cached_check(project: Project) -> tuple[list[Finding], list[str]]:
-    """What a check finds, and its remarks: as noted where all is as it was, or else anew."""
+    """What a check finds, and its remarks: from the note if nothing changed, else checked again."""
     inputs = _check_digest(project)
     if known := read_note(project, "checked", inputs):
         return [Finding(**finding) for finding in known["findings"]], known["remarks"]

@@ -194,9 +194,7 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
             base = held.project.docs if target[0] == "/" else (held.project.root / where).parent
             if not (base / target.lstrip("/")).is_file():
                 line = plain.count("\n", 0, match.start()) + 1
-                yield Finding(
-                    where, line, f"links to {target}, which is not a page", "fix the link"
-                )
+                yield Finding(where, line, f"links to {target}, which is not a page", "fix it")
         listings = [match.span() for match in LISTING.finditer(text)]
         for match in EMBED.finditer(text):  # what stands in a fence is embedded as well
             target, line = match["target"], text.count("\n", 0, match.start()) + 1
