@@ -269,7 +269,7 @@ def _start_block(topic: Topic, place: OnPage) -> str:
         for one in topic.readings
         if one.start
     )
-    line = f'<a href="#readings">All {len(topic.readings)}readings</a> are at the end of'
+    line = f'<a href="#readings">All {len(topic.readings)} readings</a> are at the end of'
     line = f'<p class="ws-start-more">{line} this page.</p>\n' if topic.readings else ""
     if not rows:
         return line
