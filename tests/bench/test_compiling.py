@@ -196,7 +196,7 @@ def test_wrong_words_are_wrong_usage(trial: Trial) -> None:
     plant_snippet(trial, "slim")
     done = trial.shelf("reach", "planted", "--arch", "sm_70")
     assert done.returncode == 2
-    assert "sm_70 is none of sm_75, sm_80" in " ".join(done.stderr.replace("│", " ").split())
+    assert "sm_70 is not one of sm_75, sm_80" in " ".join(done.stderr.replace("│", " ").split())
     assert trial.shelf("reach", "nothing").returncode != 0
 
 

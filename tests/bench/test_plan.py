@@ -52,13 +52,13 @@ def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
     first, second, third, fourth, *rest = console.plan_lines(plan)
     device = f"{imaginary()['device']}, SM 90, "
     assert first.startswith(device) and ": 2 to verify (2 never run); about" in first
-    assert " with 2 workers, judged by " in first
+    assert " with 2 workers; estimate from " in first
     assert second == "  2 skipped: needs 4 GPUs; this machine has 1"
     assert third == "  1 only compiled: needs SM 100; this GPU is SM 90"
     assert fourth.startswith("CPU: 3 to verify (3 never run); about ")
     assert "  2 skipped: needs a GPU" in rest
     assert "  1 only compiled: a trial" in rest
-    assert rest[-1].startswith("in all about ")
+    assert rest[-1].endswith(" in total")
     jobs = {part.id: [one.job.do for one in part.jobs] for part in plan.turns[0].parts}
     assert jobs == {"sound": [Task.VERIFY, Task.TIME], "peak": [Task.COMPILE]}
     # What the first turn compiles is compiled already in the second.
@@ -163,7 +163,7 @@ def test_the_plan_is_shown_and_nothing_is_run(trial: Trial) -> None:
     seconds = round(GUESSES[Task.VERIFY])
     lines = [line.split() for line in run.stdout.splitlines() if line]
     assert " ".join(lines[0]) == (
-        f"CPU: 1 to verify (never run); about {seconds} s with 1 worker, judged by a guess"
+        f"CPU: 1 to verify (never run); about {seconds} s with 1 worker; estimate from a guess"
     )
     assert lines[1] == ["snippet", "machine", "about", "why"]
     assert " ".join(lines[2]) == f"counts cpu {seconds} s never run; a guess"

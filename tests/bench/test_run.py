@@ -181,7 +181,7 @@ def test_a_fresh_checkout_trusts_the_record_and_runs_the_demo_once(trial: Trial)
     plan = json.loads(trial.shelf("run", "--plan", "--json").stdout)
     assert [(one["to_run"], one["demos"]) for one in plan["machines"]] == [(1, 1)]
     run = trial.shelf("run")
-    assert run.stderr.splitlines()[0].startswith("CPU: 1 demo to run of trusted records; about ")
+    assert run.stderr.splitlines()[0].startswith("CPU: 1 demo of trusted records to run; about ")
     assert "prints what its record of 2026-11-20 has, commit 2b9b864012e4" in run.stderr
     trusted = "1 record trusted (of 2026-11-20 at commit 2b9b864012e4), 0 verified here"
     assert run.stderr.splitlines()[-1] == f"1 demo run, {trusted}"

@@ -153,7 +153,7 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     assert "Traceback" not in said
     assert f"left on cpu, since it was stopped by {name}: third" in said.splitlines()
     again = f"build.py run {' '.join([*words, '--json'])}`"
-    assert [line for line in said.splitlines() if "go on with" in line and line.endswith(again)]
+    assert [line for line in said.splitlines() if "continue with" in line and line.endswith(again)]
     assert {row["snippet"]: row["state"] for row in json.loads(printed)} == {
         "first": "passed", "second": "passed", "third": "left"
     }  # fmt: skip

@@ -115,7 +115,7 @@ def test_stale_records_are_withheld_by_name(sound: Trial) -> None:
         assert done.returncode == 0
         assert "never to be seen" not in done.stdout + done.stderr
         assert "µs" not in done.stdout and "4096" not in done.stdout
-        said = "imaginary-g9-80gb: withheld, the source has changed since 2031-05-06"
+        said = "imaginary-g9-80gb: not shown, the source has changed since 2031-05-06"
         assert said in done.stderr.splitlines()
         assert "imaginary-g9-80gb" not in done.stdout
 

@@ -63,7 +63,7 @@ def test_a_nameless_record_asks_for_a_name(checked: Trial) -> None:
     assert "does not say who made it; say so by `--by NAME`" in line
     done = checked.shelf("import", file, "--by", "Ada Lovelace")
     assert (done.returncode, done.stdout) == (0, f"wrote {PLACE}\n")
-    assert done.stderr == "handed in by Ada Lovelace; another name: --by\n"
+    assert done.stderr == "handed in by Ada Lovelace; --by sets another name\n"
     assert json.loads((checked.root / PLACE).read_text())["origin"] == {"who": "Ada Lovelace"}
     assert checked.shelf("check").returncode == 0
 

@@ -87,16 +87,14 @@ def test_without_a_network_the_flags_are_enough(shelf: Trial, web: Web) -> None:
     web.put("/arxiv", "busy", status=503)
     done = add(shelf, PAPER, *FLAGS)
     assert done.returncode == 0
-    assert done.stderr == (
-        "note: nothing was looked up: 127.0.0.1 answers 503 Service Unavailable\n"
-    )
+    assert done.stderr == ("note: the lookup failed: 127.0.0.1 answers 503 Service Unavailable\n")
     assert "how-a-gpu-waits" in load_shelf(shelf.root).readings
 
 
 def test_an_address_that_tells_nothing_is_no_trouble(shelf: Trial, web: Web) -> None:
     web.put("/pages/example.org/a-post", "%PDF-1.7", "application/pdf")
     done = add(shelf, URL, *FLAGS)
-    assert done.returncode == 0 and done.stderr.startswith("note: nothing was found at the address")
+    assert done.returncode == 0 and done.stderr.startswith("note: the address gave nothing")
 
 
 def test_another_title_is_noted(shelf: Trial, web: Web) -> None:
@@ -110,7 +108,7 @@ def test_a_repository_that_moved_is_added_where_it_is(shelf: Trial, web: Web) ->
     web.move("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
     done = add(shelf, "https://github.com/RRZE/gpu-benches", "--why", "W.")
     assert done.returncode == 0
-    assert "that is taken: https://github.com/te42kyfo/gpu-benches\n" in done.stderr
+    assert "used here: https://github.com/te42kyfo/gpu-benches\n" in done.stderr
     assert (
         load_shelf(shelf.root).readings["gpu-benches"].url
         == "https://github.com/te42kyfo/gpu-benches"
@@ -227,7 +225,7 @@ def test_what_the_work_says_of_itself_is_shown_and_not_written(
     web.record("/repos/te42kyfo/gpu-benches", "github.json", "application/json")
     url = "https://github.com/te42kyfo/gpu-benches"
     status, said = answer(shelf, monkeypatch, url, ["", "", "", "", "", "", "", "W."])
-    assert status == 0 and "it says of itself: collection of benchmarks" in said
+    assert status == 0 and "its own summary: collection of benchmarks" in said
     assert "collection" not in listed(shelf.root)
 
 
@@ -246,7 +244,7 @@ def test_answers_that_cannot_be_written_are_given_back(
     answers = [title, "post", "", "", "", "", "", "Why it is worth it."]
     status, said = answer(shelf, monkeypatch, URL, answers, "--offline")
     assert status == 1 and listed(shelf.root) == FIRST
-    assert f"nothing was written; these were the answers:\n- title: {title}\n" in said
+    assert f"nothing was written; your answers were:\n- title: {title}\n" in said
     assert "  why: Why it is worth it." in said
 
 

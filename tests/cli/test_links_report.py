@@ -52,15 +52,15 @@ def test_lines_stand_in_groups_with_a_place_each(tmp_path: Path) -> None:
     found = links.report_lines(survey(tmp_path, STATES))
     heads = [line for line in found if re.fullmatch(r"[A-Z][^:]*: \d+", line)]
     assert heads == [
-        "Gone: 1", "Moved for good: 1", "Another title there: 1",
-        "Failing, too short to call gone: 1", "No answer, check after check: 1",
-        "Turned away as a program: 1",
+        "Gone: 1", "Moved permanently: 1", "Different title: 1",
+        "Failing, not yet long enough to be gone: 1", "No answer in several checks: 1",
+        "Blocks programs: 1",
     ]  # fmt: skip
     assert found[1] == (
         f"docs/tiles.yml:5: {AT}/gone is gone since 2026-11-01, alive 2026-10-01: "
         "it answered 404; link another, or the archived copy https://web.archive.org/web/2020/x"
     )
-    assert found[-1] == "7 links, 2 alive, 7 asked now" and len(found) == 13
+    assert found[-1] == "7 links, 2 alive, 7 checked now" and len(found) == 13
     assert all(
         line.startswith("docs/tiles.yml:") for line in found if line not in heads[:] + found[-1:]
     )
@@ -70,9 +70,8 @@ def test_what_was_left_is_said(tmp_path: Path) -> None:
     found = survey(tmp_path, {"alive": STATES["alive"]})
     found.fresh, found.left, found.unread = 3, 2, 1
     assert links.report_lines(found) == [
-        "1 link, 1 alive, 1 asked now, 3 seen alive lately and not asked, "
-        "2 left for the next check, and lists with faults, whose links are not here: "
-        "see `shelf check`"
+        "1 link, 1 alive, 1 checked now, 3 seen alive recently and skipped, "
+        "2 left for the next check, lists with errors left out: see `shelf check`"
     ]
 
 
@@ -90,7 +89,7 @@ def test_markdown_holds_no_markup_of_others(tmp_path: Path) -> None:
     found = survey(tmp_path, STATES)
     text = links.report_markdown(found, "https://github.com/warpshelf/warpshelf")
     inert(text)
-    assert "## Another title there: 1" in text and "everyone" in text
+    assert "## Different title: 1" in text and "everyone" in text
     place = "https&#58;&#47;&#47;github&#46;com&#47;warpshelf&#47;warpshelf&#47;blob&#47;main"
     assert f'<a href="{place}&#47;docs&#47;tiles&#46;yml&#35;L5">' in text
     # Whatever names a person stands in <code>, where GitHub notifies nobody.
@@ -114,13 +113,13 @@ def test_a_long_report_is_cut_at_a_line(tmp_path: Path) -> None:
     states = {f"gone-{number}": STATES["gone"] for number in range(400)}
     text = links.report_markdown(survey(tmp_path, states))
     assert 50_000 < len(text) < 65_536
-    assert text.endswith("\n\nThe rest is left out, since a longer report would not fit.\n")
+    assert text.endswith("\n\nThe rest is cut: a longer report would not fit.\n")
     inert(text)
 
 
 def test_all_well_is_said(tmp_path: Path) -> None:
     text = links.report_markdown(survey(tmp_path, {"alive": STATES["alive"]}))
-    assert text == "1 link, 1 alive, 1 asked now.\n\nEvery link that was looked at is alive.\n"
+    assert text == "1 link, 1 alive, 1 checked now.\n\nEvery link that was checked is alive.\n"
 
 
 def test_json_has_every_link_and_what_fails(tmp_path: Path) -> None:

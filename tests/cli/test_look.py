@@ -48,7 +48,7 @@ def test_without_a_variant_all_stand_in_a_table(made: Trial) -> None:
     assert naive == ["naive", "1-2", "4,096", "ld/st", "800", "32", "4.50×", "-", "24/12", "-",
                      "64/64", "threads"]  # fmt: skip
     assert tiled[:4] == ["tiled", "1-2", "4,224", "ld/st"] and "16.5×" in tiled
-    assert "A bound is no time" in done.stdout
+    assert "A bound is not a time" in done.stdout
 
 
 def test_a_variant_is_shown_line_by_line(made: Trial) -> None:
@@ -58,7 +58,7 @@ def test_a_variant_is_shown_line_by_line(made: Trial) -> None:
     assert text.startswith("\nnaive: transpose_naive on sm_90\n64 × 64 float32; 2 × 2 blocks of 32")
     assert "Occupancy: 64 of 64 warps (8 blocks), limited by threads" in text
     assert "with 40 registers: 48 of 64 warps (6 blocks), limited by registers" in text
-    assert "Lower bound: 4,096 SM cycles, by load and store; no time" in text
+    assert "Lower bound, not a time: 4,096 SM cycles, by load and store" in text
     rows = text.partition("Lines by their share")[2].splitlines()[2:]
     loop, access = (row.split(maxsplit=7) for row in rows[:2])
     assert loop[:2] == ["48.0", "%"] and loop[6] == "transpose.cu:13"
@@ -141,7 +141,7 @@ def test_a_commit_is_compared_variant_by_variant(made: Trial) -> None:
     assert naive.startswith("naive: transpose_naive, sm_90\n")
     assert ["registers", "24", "40", "+16"] in rows
     assert ["sectors", "4,608", "640", "×0.139"] in rows
-    assert tiled.splitlines() == ["tiled: transpose_tiled, sm_90", "  nothing differs"]
+    assert tiled.splitlines() == ["tiled: transpose_tiled, sm_90", "  no difference"]
     done = made.shelf("look", "transpose", "--against", "HEAD", "--json")
     first, second = json.loads(done.stdout)
     assert {"figure": "registers", "before": 24, "after": 40} in first["figures"]
@@ -154,10 +154,10 @@ def test_what_is_on_one_side_alone_is_told(made: Trial) -> None:
     path.write_text(f"{path.read_text()}\nCHANGED = 1\n")
     keep(made, view("naive"), view("tiled") | {"variant": "float4"})
     done = made.shelf("look", "transpose", "--against", "HEAD")
-    assert "float4: transpose_tiled is there now alone" in done.stdout
-    assert "tiled: transpose_tiled is there as of HEAD alone" in done.stdout
+    assert "float4: transpose_tiled exists only now" in done.stdout
+    assert "tiled: transpose_tiled exists only at HEAD" in done.stdout
     done = made.shelf("look", "transpose", "--variant", "float4", "--against", "HEAD")
-    assert done.stdout.strip() == "float4: transpose_tiled is there now alone"
+    assert done.stdout.strip() == "float4: transpose_tiled exists only now"
 
 
 def test_the_manual_shows_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:

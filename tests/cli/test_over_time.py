@@ -71,8 +71,8 @@ def test_a_record_that_is_gone_is_still_in_the_history(repository: Repository) -
     repository.place().write_text("{")
     repository.commit("Remove")
     text = repository.trial.shelf(*HISTORY).stdout
-    assert "Imaginary Z1, one version; the record is no longer here" in text
-    assert "is not the JSON of a record: left out" in text
+    assert "Imaginary Z1, one version; its record has been removed" in text
+    assert "is not the JSON of a record: not shown" in text
 
 
 def test_as_json(repository: Repository) -> None:
@@ -139,7 +139,7 @@ def test_many_cases_are_one_line_a_function(repository: Repository) -> None:
 def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
     trial = repository.trial
     before = repository.place().read_bytes()
-    for machine, says in ((("--machine", "imaginary-z1"), "no record there is slower"),):
+    for machine, says in ((("--machine", "imaginary-z1"), "no record is slower"),):
         done = trial.shelf(*HISTORY, "--because", "why", *machine)
         assert done.returncode == 1 and says in done.stderr
     for reason in ("", "  ", "x" * 501, "\x1b[31mred"):
@@ -169,7 +169,7 @@ def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(
     assert done.returncode == 0, done.stderr
     assert f"sound: {SLUG}, then {SLUG}@" in done.stdout
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    where = lines.index("What was different")
+    where = lines.index("Conditions that differ")
     assert "driver 580.2 → 550.1" in lines[where:] and where < lines.index(
         "4096 × 4096 float32 scale 1"
     )
@@ -261,7 +261,7 @@ def test_errors_and_facts_where_there_are_no_times(repository: Repository) -> No
     for name, found in (("one.json", one), ("other.json", other)):
         (repository.root / name).write_text(dump_json(found))
     text = repository.trial.shelf(*COMPARE, "--with", "one.json", "--with", "other.json").stdout
-    assert "Nothing else was different" in text and "3.10e-8" in text and "FLOPs" in text
+    assert "All conditions are the same" in text and "3.10e-8" in text and "FLOPs" in text
 
 
 # Side by side.

@@ -155,7 +155,7 @@ def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
     assert done.returncode == 1 and "has no commit 0000" in done.stderr
     path.unlink()
     done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
-    assert done.returncode == 1 and "rivals.yml: is not there; write down" in done.stderr
+    assert done.returncode == 1 and "rivals.yml: is missing; list the public kernels" in done.stderr
 
 
 def test_more_names_than_a_command_takes_cost_their_entry_alone(
@@ -234,7 +234,7 @@ def binary(arch):
 
 def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> None:
     done = trial.shelf("rivals", "transpose")
-    assert done.returncode == 1 and "there is no folder of clones; name one with" in done.stderr
+    assert done.returncode == 1 and "needs a folder of clones; name one with" in done.stderr
     path = sound.folder / "rivals.yml"
     path.write_text(OWN.format(package="triton"))
     (sound.folder / "in_own.py").write_text(KERNEL + BINARY)

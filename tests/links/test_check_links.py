@@ -256,18 +256,18 @@ def test_the_command_fails_for_what_is_to_be_mended_only(command: Trial, detour:
     done = command.shelf("links", "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
-        "Failing, too short to call gone: 2\n"
+        "Failing, not yet long enough to be gone: 2\n"
         f"docs/tiles.yml:3: {AT}/down fails since 2026-11-01: it answered 500\n"
         f"docs/tiles.yml:8: {AT}/gone fails since 2026-11-01: it answered 404\n"
-        "2 links, 0 alive, 2 asked now\n"
+        "2 links, 0 alive, 2 checked now\n"
     )
     detour.move(f"{AT}/gone", f"{AT}/there")
     detour.put(f"{AT}/there")
     done = command.shelf("links", "check")
     assert done.returncode == 1
     assert done.stdout.startswith(
-        f"Moved for good: 1\ndocs/tiles.yml:8: {AT}/gone moved for good to {AT}/there; "
-        "see that it is the same work, and write the new address\nFailing"
+        f"Moved permanently: 1\ndocs/tiles.yml:8: {AT}/gone moved permanently to {AT}/there; "
+        "check that it is the same work, then write the new address\nFailing"
     )
     state = {"state": "gone", "since": "2026-10-01", "says": "answered 404"}
     states = {"schema": 1, "links": {f"{AT}/gone": state}}
@@ -296,10 +296,10 @@ def test_the_command_answers_in_json_and_markdown(
     [finding] = said["findings"]
     assert finding == {
         "group": "title", "path": "docs/tiles.yml", "line": 3, "fails": True,
-        "what": f"{url}: the title there is '{WRONG}', ours '{PAGED}'",
-        "mend": "correct the address, or the title",
+        "what": f"{url}: the page is titled '{WRONG}', the list says '{PAGED}'",
+        "mend": "correct the address or the title",
     }  # fmt: skip
-    assert "## Another title there: 1" in report.read_text()
+    assert "## Different title: 1" in report.read_text()
 
 
 def test_the_command_says_in_one_line_what_is_wrong(command: Trial, detour: Detour) -> None:

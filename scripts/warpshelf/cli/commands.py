@@ -38,7 +38,7 @@ def run_command_line() -> None:
 
 
 def main(words: list[str]) -> int:
-    """Run one command line; 0 all well, 1 findings (one line each on standard error), 2 usage."""
+    """Run one command line: 0 if all is well, 1 for findings (on standard error), 2 for usage."""
     try:
         _with_links(words)(words, prog_name="shelf", obj=words)
     except SystemExit as done:
@@ -50,17 +50,17 @@ def main(words: list[str]) -> int:
         package = (error.name or "").partition(".")[0]
         if package in ("", "warpshelf", "snippets"):
             raise
-        mend = "run `make pages`, or `make site` for all of it"
+        mend = "run `make pages`, or `make site` to install everything"
         print_findings([Finding(package, None, "is not installed in this environment", mend)])
         return 1
     except OSError as error:
         if error.filename is None:
             raise
-        what, mend = error.strerror or str(error), "see its permissions and the free space"
+        what, mend = error.strerror or str(error), "check its permissions and the free space"
         print_findings([Finding(str(error.filename), None, what, mend)])
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; whole records are kept, and the next run carries on\n")
+        sys.stderr.write("interrupted; finished records are kept, and the next run continues\n")
         return 130
     return 0
 
@@ -77,13 +77,13 @@ def _with_links(words: list[str]) -> typer.Typer:
 
 @app.command()
 def check(
-    fix: bool = Option(False, "--fix", help="First mend in the lists what is safe to mend."),
+    fix: bool = Option(False, "--fix", help="First fix in the lists what is safe to fix."),
     mutants: str | None = Option(
-        None, metavar="ID", help="Run this snippet's mutants by all cases instead."
+        None, metavar="ID", help="Instead run each case on this snippet's mutants."
     ),
     as_json: Json = False,
 ) -> None:
-    """Check all that a pull request must pass; no GPU, no network, nothing is run."""
+    """Check what a pull request must pass, without a GPU or network and without running code."""
     from warpshelf.site import freshness
 
     if mutants is not None:
@@ -115,9 +115,9 @@ def check(
 
 @app.command()
 def schema(
-    write: bool = Option(False, "--write", help="Write it where the editors' settings expect it."),
+    write: bool = Option(False, "--write", help="Write it where the editor settings expect it."),
 ) -> None:
-    """Print the JSON Schema of a reading list, by which editors check and complete."""
+    """Print the JSON Schema of a reading list, for editors to check and complete entries."""
     from warpshelf.readings import crosscheck
 
     if not write:
@@ -135,7 +135,7 @@ def site(
     address: str = Option("127.0.0.1:8000", help="Where to serve."),
     render_only: bool = Option(False, "--render-only", help="Write the fragments and stop."),
 ) -> None:
-    """Render the records and readings, and build the site, strictly."""
+    """Render the records and readings, then build the site in strict mode."""
     from warpshelf.site import build as builds
 
     project = projects.find_project()
@@ -161,9 +161,9 @@ def look(
     sass: bool = Option(False, "--sass", help="Show the machine code of loops."),
     as_json: Json = False,
 ) -> None:
-    """Show what the machine will do with a snippet's kernels: code, counts, bounds; no times.
+    """Show a snippet's compiled kernels: machine code, counts and lower bounds, but no times.
 
-    Without a variant a table of all. Views that are kept are shown at once, others made here.
+    Without a variant, print a table of all. Kept views are shown at once, others are made here.
     """
     from warpshelf.bench.make_views import ViewRequest
     from warpshelf.cli import kernels
@@ -177,7 +177,7 @@ def rivals(
     id_: Id,
     checkouts: Path | None = Option(None, help="A folder with clones of their repositories."),
 ) -> None:
-    """Compile the public kernels of a snippet's rivals.yml, and keep what they are compiled to."""
+    """Compile the public kernels in a snippet's rivals.yml and keep their figures."""
     from warpshelf.cli import kernels
 
     kernels.compile_rivals(select_snippet(id_), checkouts)
@@ -190,7 +190,7 @@ def new(
     source: str | None = Option(None, help="Id of the reading it comes from."),
     topic: str | None = Option(None, help="Page to show it on, e.g. kernels/softmax."),
 ) -> None:
-    """Make a new snippet's folder: one that runs, ready to be made yours."""
+    """Create a new snippet's folder, with a small snippet that already runs."""
     from warpshelf.contract import mutants
 
     project = projects.find_project()

@@ -48,13 +48,13 @@ def show_here(snippet: Snippet, as_json: bool) -> None:
         verdict = run.run_stale([snippet])[0]
         if verdict.state != "passed":
             what = f"is {verdict.state}: {verdict.note}"
-            refused = Finding(where, None, what, "compare where it can run")
+            refused = Finding(where, None, what, "compare on a machine that can run it")
             raise ShelfError(verdict.findings or refused)
         fresh = next(iter(run.records.values()))
     published, findings = store.load_records(snippet)
     current = {k: v for k, v in published.items() if v["digest"] == snippet.digest}
     withheld = [
-        f"{name}: withheld, the source has changed since {old['date'][:10]}"
+        f"{name}: not shown, the source has changed since {old['date'][:10]}"
         for name, old in published.items()
         if name not in current
     ]
@@ -101,9 +101,9 @@ def comparison_rows(fresh: Record, published: dict[str, Record]) -> list[dict[st
 
 
 def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
-    """Print two records side by side; one name is set beside the newest record of its kind."""
+    """Print two records side by side; a single name is compared with the newest of its kind."""
     if len(names) > TWO:
-        raise typer.BadParameter(f"--with: {len(names)} records; two are set side by side")
+        raise typer.BadParameter(f"--with: takes at most two records, not {len(names)}")
     pair = [record_comparison.find_record(snippet, name) for name in names]
     if len(pair) < TWO:
         pair.insert(0, record_comparison.find_counterpart(snippet, pair[0]))
@@ -122,7 +122,7 @@ def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
     out.print_paragraph(title, style="bold", hanging=2)
     for one in pair:
         out.print_paragraph(f"{one.label}: {one.record['machine']['device']}", 2, hanging=2)
-    out.print_title("What was different" if other else "Nothing else was different")
+    out.print_title("Conditions that differ" if other else "All conditions are the same")
     for contrast in other:
         out.print_paragraph(str(contrast), 2, hanging=2)
     timed = any(row.quantity == "time" for row in rows)
@@ -139,7 +139,7 @@ def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
     if not shown:
         out.print_paragraph("neither record has a result", 2)
     if left := len(rows) - len(shown):
-        out.print_paragraph(f"{left} errors of cases that are not timed are left out", 2)
+        out.print_paragraph(f"{left} errors of untimed cases are not shown", 2)
 
 
 def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
@@ -148,7 +148,7 @@ def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
     lines = _select_lines(snippet, found, machine)
     remarks = [*found.remarks]
     for (_, key), rows in sorted(found.damaged.items()):
-        remarks += [f"{key} as of {row}: left out" for row in rows]
+        remarks += [f"{key} at {row}: not shown" for row in rows]
     if as_json:
         data = {"snippet": snippet.id, "machines": [_line_data(one) for one in lines]}
         print(json.dumps({**data, "remarks": remarks}, indent=1))
@@ -157,8 +157,8 @@ def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
     for line in lines:
         _print_machine(out, line)
     if not lines:
-        first = f"On a machine with a GPU, `shelf run {snippet.id}` makes the first record"
-        what = f"{snippet.id}: nothing is timed yet. {first}, and a second one makes a history"
+        first = f"`shelf run {snippet.id}` on a machine with a GPU makes the first record"
+        what = f"{snippet.id}: nothing is timed yet. {first}; a history needs two"
         out.print_paragraph(what)
     for remark in remarks:
         out.print_paragraph(remark, hanging=2, style="dim")
@@ -176,7 +176,7 @@ def _select_lines(
 
 
 def _print_machine(out: Output, line: RecordHistory) -> None:
-    gone = "" if line.present else "; the record is no longer here"
+    gone = "" if line.present else "; its record has been removed"
     of = "one version" if len(line.versions) == 1 else f"{len(line.versions)} versions"
     out.print_title(f"{line.key}: {line.device}, {of}{gone}")
     drawn = make_table("", "made on", "commit", *COLUMNS, left=("made on", "commit"))
@@ -191,14 +191,14 @@ def _print_machine(out: Output, line: RecordHistory) -> None:
         if version.slower:
             said.append(f"{number} may be slower: {version.slower}")
         if version.path != path:
-            said.append(f"before {number} it was {path}")
+            said.append(f"before {number} the file was {path}")
         path = version.path
     for text in said:
         out.print_paragraph(text, 2, hanging=2)
     cases = line.case_histories()
     for case in cases:
         out.print_title(case.label)
-        heads = ("function", "", "median", "p20 to p80", "rate", "than before")
+        heads = ("function", "", "median", "p20 to p80", "rate", "change")
         drawn = make_table(*heads, left=("function",))
         for name, role, points in case.functions:
             shown = name + tables.mark_peer(role)
@@ -238,7 +238,7 @@ def _line_data(line: RecordHistory) -> dict[str, Any]:
 
 
 def explain_slowdown(snippet: Snippet, because: str, machine: str | None, as_json: bool) -> None:
-    """Write down beside the snippet why a record is slower than the one before it."""
+    """Note beside the snippet why a record is slower than the one before it."""
     words = " ".join(because.split())
     if not words or words != printable_line(words, LONGEST):
         raise typer.BadParameter(f"--because: write 1 to {LONGEST} plain characters")
@@ -247,9 +247,9 @@ def explain_slowdown(snippet: Snippet, because: str, machine: str | None, as_jso
     slower = [one for one in lines if one.present and one.find_slowdowns()]
     if len(slower) != 1:
         what = f"several records are slower: {', '.join(one.key for one in slower)}"
-        mend = "name one by --machine"
+        mend = "name one with --machine"
         if not slower:
-            what = "no record there is slower than the one before it"
+            what = "no record is slower than the one before it"
             mend = f"see `shelf history {snippet.id}`"
         where = snippet.project.relative_path(snippet.results)
         raise ShelfError(Finding(where, None, what, mend))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PHASES = {
     Task.VERIFY: "verifying", Task.VIEW: "viewing", Task.COMPILE: "compiling", Task.TIME: "timing",
-    Task.JUDGE: "judging", Task.DESCRIBE: "looking at the machine", Task.DUE: "reading",
+    Task.JUDGE: "judging", Task.DESCRIBE: "describing the machine", Task.DUE: "reading",
     Task.DEMO: "running", Task.REACH: "compiling",
 }  # fmt: skip
 # A notebook's shell is a terminal by its own word, but it keeps each line that is drawn.
@@ -44,7 +44,7 @@ HAND_IN = (
     "to hand {them} in, drop the file into the form at "
     "https://github.com/warpshelf/warpshelf/issues/new?template=records.yml, or, in a checkout of "
     "the same commit, run `shelf import {file}`, commit snippets/*/results and open a pull "
-    "request; docs/about/measure.md has more"
+    "request; see docs/about/measure.md"
 )
 MARKS = {
     "passed": "[green]passed [/]",
@@ -199,11 +199,11 @@ class Reporter:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """What is said before a run starts: a line or more for each machine, and the time in all."""
+    """What is printed before a run: a line or more for each machine, and the total time."""
     told = [turn for turn in plan.turns if turn.parts or turn.skipped] or plan.turns
     found = [line for turn in told for line in _turn_lines(plan, turn)]
     if sum(bool(turn.parts) for turn in plan.turns) > 1:
-        found.append(f"in all about {units.format_duration(plan.seconds)}")
+        found.append(f"about {units.format_duration(plan.seconds)} in total")
     if left := plan.left:
         names = list(dict.fromkeys(name for name, _ in left))
         shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
@@ -221,7 +221,7 @@ def _turn_lines(plan: Plan, turn: Turn) -> Iterator[str]:
         more = f", {where['gpus']} of them" if where["gpus"] > 1 else ""
         machine = f"{where['device']}, SM {where['sm']}, {memory}{more}"
     reasons = Counter(part.why for part in turn.parts if not part.work.trusted)
-    said = [f"{_pluralize_count(trusted, 'demo')} to run of trusted records"] if trusted else []
+    said = [f"{_pluralize_count(trusted, 'demo')} of trusted records to run"] if trusted else []
     if reasons or not trusted:
         told = [f"{count} {what}" for what, count in reasons.items()]
         if reasons.total() == 1:
@@ -232,7 +232,7 @@ def _turn_lines(plan: Plan, turn: Turn) -> Iterator[str]:
     line = f"{machine}: {', '.join(said)}"
     if turn.parts:
         seconds = units.format_duration(turn_seconds(plan, turn))
-        line += f"; about {seconds} with {_pluralize_count(turn.workers, 'worker')}, judged by "
+        line += f"; about {seconds} with {_pluralize_count(turn.workers, 'worker')}; estimate from "
         bases = Counter(part.basis for part in turn.parts)
         known = sorted(bases, key=BASES.index)
         line += ", ".join(f"{one} ({bases[one]})" for one in known) if known[1:] else known[0]
@@ -311,7 +311,7 @@ def show_plan(plan: Plan) -> None:
 
 
 def left_lines(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
-    """A line for each machine on which something was left, by name, and how to go on.
+    """A line for each machine with snippets that did not run, and the command that continues.
 
     `words` is the command line; the same again, as it was typed, goes on.
     """
@@ -324,12 +324,12 @@ def left_lines(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
     script = Path(sys.argv[0]).name
     scripted = script.endswith(".py") and script != "__main__.py"
     program = [sys.orig_argv[0], sys.argv[0]] if scripted else ["shelf"]
-    left = [f"left on {on}, since {why}: {', '.join(own)}" for (on, why), own in by_machine.items()]
-    return [*left, f"what has passed is kept; go on with `{shlex.join([*program, *words])}`"]
+    left = [f"not run on {on}: {why}: {', '.join(own)}" for (on, why), own in by_machine.items()]
+    return [*left, f"what has passed is kept; continue with `{shlex.join([*program, *words])}`"]
 
 
 def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
-    """What to do with a file that has so many records; of an `idle` forced run what else."""
+    """What to do with a file of so many records, or after an `idle` forced run."""
     if not count:
         return []
     if idle:
@@ -339,7 +339,7 @@ def hand_in_lines(file: Path, count: int, idle: bool = False) -> list[str]:
 
 
 def summary_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """What this checkout knows after a run: a line of counts, and one for each reason to skip.
+    """What a run ends with: a line of counts, and a line for each reason to skip.
 
     Demos are those that ran now. Records are trusted, and snippets verified here, whether by this
     run or by an earlier one of this checkout.

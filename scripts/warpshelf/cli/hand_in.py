@@ -47,21 +47,21 @@ def run_origin(project: Project, by: str | None, out: Path | None) -> Origin | N
 def import_terms(
     project: Project, skip_stale: bool, by: str | None, attested: Path | None, root: Path | None
 ) -> ImportTerms:
-    """On what terms a bundle is taken in; an attestation is verified, by the trusted `root`."""
+    """The terms on which a bundle is imported; `root` is the trust root of an attestation."""
     if by is not None and attested is not None:
-        what = "names a person, and --attestation the job that made the records; leave out one"
+        what = "names a person, --attestation a job; give only one of the two"
         raise typer.BadParameter(what, param_hint="--by")
     if root is not None and attested is None:
-        raise typer.BadParameter("goes with --attestation", param_hint="--trusted-root")
+        raise typer.BadParameter("needs --attestation", param_hint="--trusted-root")
     statement = None if attested is None else bundle.verify_statement(attested, root)
     user = bundle.user_origin(project.root)
     return bundle.ImportTerms(skip_stale, parse_origin(by), user, statement)
 
 
 def report_records(made: list[tuple[Snippet, Record]], known: Iterable[Snippet]) -> list[str]:
-    """Say aloud who is taken to have made records of GPUs; what is odd about them, a line each."""
+    """Print who is credited with the records of GPUs; return a line for each oddity."""
     for who in sorted({bundle.format_origin(one["origin"]) for _, one in made if "origin" in one}):
-        hint = "" if who.startswith("the job ") else "; another name: --by"
+        hint = "" if who.startswith("the job ") else "; --by sets another name"
         sys.stderr.write(f"handed in by {who}{hint}\n")
     fresh = [(snippet, one) for snippet, one in made if one["machine"]["slug"] != CPU]
     if not fresh:
@@ -87,7 +87,7 @@ def _sound_records(snippet: Snippet, with_cpu: bool) -> Iterator[Record]:
 def report_run(
     project: Project, picked: list[Snippet], verdicts: Sequence[Verdict], out: Path | None
 ) -> None:
-    """Say who made the records of GPUs that a run has written, and what is odd about them."""
+    """Print who is credited with a run's records of GPUs, and what is odd about them."""
     made = sorted(
         (one.snippet, one.machine)
         for one in verdicts

@@ -43,14 +43,14 @@ WIDEST = 400  # columns of a table: more than forty cases and a name need
 def show_reach(
     snippets: Sequence[Snippet], archs: Sequence[str], largest: bool, as_json: bool
 ) -> list[Finding]:
-    """Compile the snippets for the architectures and print what comes of it; what is wrong."""
+    """Compile the snippets for the architectures, print the results, return the findings."""
     if unknown := next((arch for arch in archs if arch not in compiling.ARCHS), None):
         known = ", ".join(compiling.ARCHS)
-        raise typer.BadParameter(f"{unknown} is none of {known}", param_hint="--arch")
+        raise typer.BadParameter(f"{unknown} is not one of {known}", param_hint="--arch")
     compilable = compiling.compilable_snippets(snippets)
     broken = [finding for one in snippets for finding in one.findings]
     if not compilable and not broken:
-        raise typer.BadParameter("it has no kernel to compile", param_hint="ID")
+        raise typer.BadParameter("has no kernel to compile", param_hint="ID")
     workers = max(1, (os.cpu_count() or 2) // 2)
     with Reporter(len(compilable)) as reporter:
         began = reporter if reporter.live else lambda job: None
@@ -103,14 +103,14 @@ def _reach_notes(found: Sequence[Reach]) -> list[str]:
         if one.refusal:
             said.append(f"everything {one.refusal}")
         said += [f"{name}: {why}" for name, why in one.skips.items()]
-        said += [f"{one.arch}: not looked at: {what}" for what in one.unseen[:1]]
+        said += [f"{one.arch}: not checked: {what}" for what in one.unseen[:1]]
         if more := one.unseen[1:]:
-            said.append(f"{one.arch}: nor {len(more)} calls more; smaller cases of theirs were")
+            said.append(f"{one.arch}: nor {len(more)} more calls, of which smaller cases were")
     return list(dict.fromkeys(said))
 
 
 def show_mutants(snippet: Snippet, as_json: bool) -> list[Finding]:
-    """Run every mutant of `snippet` by every case and print the matrix; what it finds wrong."""
+    """Run every case on every mutant of `snippet`, print the matrix, return the findings."""
     with Reporter(1) as reporter:
         # Only a terminal is told how far it is: a log has no use for a line a mutant.
         found = mutants.run_mutants(snippet, began=reporter if reporter.live else lambda job: None)
@@ -141,7 +141,7 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
     where = f"{shown}/{published.RIVALS}"
     known, findings = published.load_rivals(snippet.folder, shown)
     if not known and not findings:
-        what, mend = "is not there", "write down which kernels of others do the same job"
+        what, mend = "is missing", "list the public kernels that do the same job"
         raise ShelfError(Finding(where, None, what, mend))
     answers = {}
     for one in known:
@@ -149,8 +149,8 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
         try:
             answers[one.digest] = _compile_rival(one, snippet.folder, checkouts)
         except ValueError as error:
-            mend = "mend the entry, or fetch that commit"
-            mend = f"mend {one.file}, or pip install {one.package}" if one.package else mend
+            mend = "fix the entry, or fetch that commit"
+            mend = f"fix {one.file}, or pip install {one.package}" if one.package else mend
             findings.append(Finding(where, one.line, f"{one.kernel}: {error}", mend))
     if findings:
         raise ShelfError(findings)
@@ -162,7 +162,7 @@ def _compile_rival(one: Rival, folder: Path, checkouts: Path | None) -> Compiled
     if one.package:
         return compiling.compile_public_kernel(folder, one.compile_request())
     if checkouts is None:
-        raise ValueError("there is no folder of clones; name one with --checkouts")
+        raise ValueError("needs a folder of clones; name one with --checkouts")
     with compiling.extract_clone(checkouts, one.repository, one.commit, one.file) as root:
         return compiling.compile_public_kernel(root, one.compile_request())
 
@@ -182,7 +182,7 @@ def _refuse_unknown() -> Iterator[None]:
 def show_kernels(
     asked: ViewRequest, against: str | None, save: Path | None, sass: bool, as_json: bool
 ) -> list[Finding]:
-    """Print what is asked for of a snippet; the LIMITS that were seen to be broken.
+    """Print what is asked for of a snippet; return the LIMITS that it breaks.
 
     Beside it, if asked for, the file or commit `against`. One kernel's PTX is written to `save`.
     """
@@ -198,7 +198,7 @@ def show_kernels(
         if whole and len(seen.views) != 1:
             option = "--save" if path is None else "--against FILE.ptx"
             names = "; ".join(f"{one['variant']}: {one['kernel']}" for one in seen.views)
-            what = f"{option} is of one kernel; choose --variant and --kernel from: {names}"
+            what = f"{option} takes one kernel; choose it with --variant and --kernel from: {names}"
             raise make_views.UnknownName(what)
         if path is not None:
             _compare_file(asked, seen, path, as_json)
@@ -250,7 +250,7 @@ def _compare_commit(seen: list[View], before: list[View], then: str, as_json: bo
             only = then if was else "now"
             found.append({"variant": one["variant"], "kernel": one["kernel"], "only": only})
             if not as_json:
-                where = f"as of {only}" if was else "now"
-                out.print_title(f"{one['variant']}: {one['kernel']} is there {where} alone")
+                where = f"at {only}" if was else "now"
+                out.print_title(f"{one['variant']}: {one['kernel']} exists only {where}")
     if as_json:
         print(json.dumps(found, indent=1))

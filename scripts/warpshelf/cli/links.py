@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 # web gave are data. On a line they are made visible; in Markdown they stand in `<code>` with every
 # punctuation character as an entity, where neither markup nor a mention of a person comes of them.
 
-# In the order in which they are shown; the first three are for somebody to mend.
+# In the order in which they are shown; the first three need a person to fix them.
 GROUPS = {
     "gone": "Gone",
-    "moved": "Moved for good",
-    "title": "Another title there",
-    "failing": "Failing, too short to call gone",
-    "unreachable": "No answer, check after check",
-    "blocked": "Turned away as a program",
+    "moved": "Moved permanently",
+    "title": "Different title",
+    "failing": "Failing, not yet long enough to be gone",
+    "unreachable": "No answer in several checks",
+    "blocked": "Blocks programs",
 }
 MEND = ("gone", "moved", "title")
-SAME_WORK = "see that it is the same work, and write the new address"
+SAME_WORK = "check that it is the same work, then write the new address"
 LARGEST = 60_000  # characters of a report; GitHub's issues take 65,536
 Tell = Callable[[str, int, int], None]  # hears what is asked for, how many are done, of how many
 
@@ -58,14 +58,14 @@ def collect_findings(survey: CheckResult) -> dict[str, list[Finding]]:
                 f"is gone {since}: it {state.says}",
                 "link another" + (copy and f", or {copy}"),
             ),
-            "moved": (f"moved for good to {state.moved_to}", SAME_WORK),
-            "blocked": (f"turns programs away: it {state.says}", ""),
+            "moved": (f"moved permanently to {state.moved_to}", SAME_WORK),
+            "blocked": (f"blocks programs: it {state.says}", ""),
         }.get(state.state, (f"fails {since}: it {state.says}", copy and f"there is {copy}"))
         found[state.state].append(Finding(*link.where, f"{link.url} {what}", mend))
     for link in survey.misnamed_links:
         there, ours = survey.health[link.url].title_there, link.reading.title
-        what = f"{link.url}: the title there is {there!r}, ours {ours!r}"
-        found["title"].append(Finding(*link.where, what, "correct the address, or the title"))
+        what = f"{link.url}: the page is titled {there!r}, the list says {ours!r}"
+        found["title"].append(Finding(*link.where, what, "correct the address or the title"))
     return {group: sorted(own) for group, own in found.items() if own}
 
 
@@ -81,13 +81,13 @@ def _summary_line(survey: CheckResult) -> str:
     alive = sum(state.state == "alive" for state in survey.health.values())
     count = len(survey.links)
     words = [f"{count} link" if count == 1 else f"{count} links"]
-    words += [f"{alive} alive", f"{survey.asked} asked now"]
+    words += [f"{alive} alive", f"{survey.asked} checked now"]
     if survey.fresh:
-        words.append(f"{survey.fresh} seen alive lately and not asked")
+        words.append(f"{survey.fresh} seen alive recently and skipped")
     if survey.left:
         words.append(f"{survey.left} left for the next check")
     if survey.unread:
-        words.append("and lists with faults, whose links are not here: see `shelf check`")
+        words.append("lists with errors left out: see `shelf check`")
     return ", ".join(words)
 
 
@@ -121,7 +121,7 @@ def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
     found, summary = collect_findings(survey), _summary_line(survey)
     blocks = [f"{summary[:1].upper()}{summary[1:]}."]
     if not found:
-        blocks.append("Every link that was looked at is alive.")
+        blocks.append("Every link that was checked is alive.")
     for group, findings in found.items():
         rows = []
         for one in findings:
@@ -135,7 +135,7 @@ def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
     text = "\n\n".join(blocks)
     if len(text) > LARGEST:
         head = text[:LARGEST].rpartition("\n")[0]
-        text = f"{head}\n\nThe rest is left out, since a longer report would not fit."
+        text = f"{head}\n\nThe rest is cut: a longer report would not fit."
     return text + "\n"
 
 
@@ -157,22 +157,22 @@ def add_command(
     author: list[str] | None = Option(None, help="One author; repeat it."),
     year: int | None = Option(None, help="When it was published."),
     venue: str | None = Option(None, help="Where it was published."),
-    why: str | None = Option(None, help="What one knows after reading it."),
+    why: str | None = Option(None, help="What a reader knows after reading it."),
     rating: int | None = Option(None, help="1 to 4, 4 most recommended."),
     level: str | None = Option(None, help="beginner, intermediate or advanced."),
-    lang: str | None = Option(None, help="ISO 639-1; en unless given."),
+    lang: str | None = Option(None, help="ISO 639-1; en by default."),
     tag: list[str] | None = Option(None, help="One tag; repeat it."),
     snippet: list[str] | None = Option(None, help="A snippet's id; repeat it."),
     needs: list[str] | None = Option(None, help="An id to read first; repeat it."),
     also: list[str] | None = Option(None, help="what=url, such as code=https://…; repeat it."),
-    offline: bool = Option(False, "--offline", help="Ask the web for nothing."),
+    offline: bool = Option(False, "--offline", help="Do not use the network."),
     dry_run: bool = Option(False, "--dry-run", help="Print the entry; write nothing."),
     json_output: bool = Option(False, "--json", help="Print the entry as JSON."),
 ) -> None:
     """Add one reading to a topic's list.
 
-    Title, authors, year and venue are looked up; options go before what is found. In a terminal the
-    rest is asked for.
+    Title, authors, year and venue are looked up; options override what is found. In a terminal you
+    are asked for the rest.
     """
     from warpshelf.edit import add_reading
 
@@ -186,11 +186,11 @@ def add_command(
     asks = _is_interactive() and not json_output
     found = None if offline else _fetch_metadata(new)
     if found and new.follow_move(found):
-        _print_note(f"its own address is another, and that is taken: {new.url}")
+        _print_note(f"the page names another address for itself, used here: {new.url}")
     if found and (said := new.title_mismatch(found, title)):
         _print_note(said)
     if found and asks and found.about and not why:
-        _print_note(f"it says of itself: {found.about}")
+        _print_note(f"its own summary: {found.about}")
     answers: dict[str, Any] = {}
 
     def keep_answers(*questions: Any) -> Any:
@@ -203,7 +203,7 @@ def add_command(
     except ShelfError:
         if answers:
             text = add_reading.dump_entry(answers, 0, "\n").rstrip()
-            typer.echo(f"nothing was written; these were the answers:\n{text}", err=True)
+            typer.echo(f"nothing was written; your answers were:\n{text}", err=True)
         raise
     _print_entry(entry, json_output, dry_run)
 
@@ -217,10 +217,10 @@ def _fetch_metadata(new: NewReading) -> Metadata | None:
         with fetch.create_client() as client:
             found = lookup.lookup_work(new.url, client, _endpoints())
     except fetch.Unreachable as error:
-        _print_note(f"nothing was looked up: {error}")
+        _print_note(f"the lookup failed: {error}")
         return None
     if found is None:
-        _print_note("nothing was found at the address that an entry could hold")
+        _print_note("the address gave nothing to fill an entry with")
     return found
 
 
@@ -266,8 +266,8 @@ def _print_entry(entry: AddedReading, as_json: bool, dry: bool) -> None:
 @links_app.command("from-form")
 def from_form_command(
     file: Path = Argument(..., help="An issue's text, or GitHub's event that holds it (.json)."),
-    report: Path | None = Option(None, help="Write what to tell GitHub into this file, as JSON."),
-    offline: bool = Option(False, "--offline", help="Ask the web for nothing."),
+    report: Path | None = Option(None, help="Write the answer for GitHub into this file, as JSON."),
+    offline: bool = Option(False, "--offline", help="Do not use the network."),
 ) -> None:
     """Add the reading of a filled-in form. A workflow runs this on an issue that was accepted."""
     from warpshelf.edit import forms
@@ -299,13 +299,13 @@ def _is_interactive() -> bool:
 @links_app.command("check")
 def check_command(
     topic: str | None = Option(None, help="Only this list, such as kernels/softmax."),
-    changed_since: str | None = Option(None, help="Only addresses that this revision lacks."),
-    force: bool = Option(False, "--force", help="Ask also what was seen alive in the last days."),
-    budget: float = Option(1800, min=1, help="Stop after so many seconds; the rest comes later."),
+    changed_since: str | None = Option(None, help="Only addresses added since this revision."),
+    force: bool = Option(False, "--force", help="Also check links seen alive in the last days."),
+    budget: float = Option(1800, min=1, help="Stop after so many seconds, to go on next time."),
     report: Path | None = Option(None, help="Write the report into this Markdown file as well."),
-    as_json: bool = Option(False, "--json", help="Answer in JSON on standard output."),
+    as_json: bool = Option(False, "--json", help="Print JSON on standard output."),
 ) -> None:
-    """Ask the web whether the links still live, and record it in docs/links.json.
+    """Check whether the links still work, and record it in docs/links.json.
 
     Ends with 1 if a link is gone, has moved for good or leads to another work; a link that fails
     for now is shown, and is no failure yet.
@@ -346,5 +346,5 @@ def _show_progress() -> Iterator[Tell]:
     if not console.is_terminal:
         yield lambda what, done, of: None
         return
-    with console.status("asking for the links") as status:
-        yield lambda what, done, of: status.update(f"asking for the {what}: {done} of {of}")
+    with console.status("checking the links") as status:
+        yield lambda what, done, of: status.update(f"checking the {what}: {done} of {of}")

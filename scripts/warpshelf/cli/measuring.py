@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Id = Annotated[str, Argument(metavar="ID", help="The snippet.")]
 Ids = Annotated[list[str] | None, Argument(metavar="[ID]...", help="All by default.")]
-Json = Annotated[bool, Option("--json", help="Answer in JSON on standard output.")]
-By = Annotated[str | None, Option(metavar="NAME", help="Who made a GPU's records; a page says so.")]
-Bundle = Annotated[Path, Argument(help="What `shelf run --out FILE` wrote.")]
+Json = Annotated[bool, Option("--json", help="Print JSON on standard output.")]
+By = Annotated[str | None, Option(metavar="NAME", help="Who made the GPU records; pages show it.")]
+Bundle = Annotated[Path, Argument(help="A file that `shelf run --out FILE` wrote.")]
 OUT = Path("records.json")  # of a cluster, unless told; version control leaves it alone
 
 
@@ -74,49 +74,49 @@ def run(
     context: Context,
     ids: Ids = None,
     out: Path | None = Option(None, help="Write all records into this one file, for `import`."),
-    budget: float | None = Option(None, min=0, help="Stop cleanly after so many seconds."),
+    budget: float | None = Option(None, min=0, help="Stop cleanly after this many seconds."),
     all_: bool = Option(
         False,
         "--all",
-        help="Verify what is current as well, trusting no record. Of code that has not "
-        "changed, compiled figures, views and the configurations of a SPACE are kept.",
+        help="Verify current snippets too, trusting no record. Unchanged code keeps its "
+        "compiled figures, its views and the configurations of a SPACE.",
     ),
-    force: bool = Option(False, "--force", help="The same, those too, and write records anew."),
+    force: bool = Option(False, "--force", help="Like --all, but keep nothing; rewrite records."),
     quick: bool = Option(
         False,
         "--quick",
-        help="Only say within seconds whether it is right: one architecture, the cases that "
-        "tell most; write no record.",
+        help="Only check within seconds whether it is right: one architecture, the most telling "
+        "cases, no record.",
     ),
-    workers: int | None = Option(None, min=1, help="Children at a time."),
-    plan: bool = Option(False, "--plan", help="Say what would run and how long; run nothing."),
-    only: str | None = Option(None, metavar="gpu|cpu", help="Make the records of the one alone."),
+    workers: int | None = Option(None, min=1, help="Child processes at a time."),
+    plan: bool = Option(False, "--plan", help="Print what would run and how long; run nothing."),
+    only: str | None = Option(None, metavar="gpu|cpu", help="Make only GPU or CPU records."),
     on: str | None = Option(
         None,
         metavar="ADDRESS",
-        help="Spread it over a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one "
-        "on this machine. All records go into one file, records.json unless --out says other.",
+        help="Run on a Ray cluster: ray://HOST:PORT, HOST:PORT, auto, or ray for one on this "
+        "machine. All records go into one file: records.json, or what --out names.",
     ),
-    kinds: str | None = Option(None, metavar="H100,A100", help="With --on: these kinds alone."),
+    kinds: str | None = Option(None, metavar="H100,A100", help="With --on: only these kinds."),
     by: By = None,
     as_json: Json = False,
 ) -> None:
     """Verify snippets on this machine, time them if it has a GPU, and write their records.
 
-    The record of a CPU that is of the present code is trusted: the demo of its snippet runs here,
-    once, and has to print what the record has. What is new or has changed is verified in full.
+    A CPU record of the present code is trusted: its snippet's demo runs here once and has to print
+    what the record has. What is new or has changed is verified in full.
 
     A machine with a GPU makes the records of its GPU first, and then those of its CPU. Stopped by
-    Ctrl-C or SIGTERM, it keeps what has passed, and the same command goes on. On a cluster each
-    kind of machine gets each snippet once.
+    Ctrl-C or SIGTERM, it keeps what has passed, and the same command continues. On a cluster each
+    kind of machine runs each snippet once.
     """
     if only not in (None, "gpu", "cpu"):
         raise BadParameter(f"{only}: write gpu or cpu", param_hint="--only")
     if kinds is not None and on is None:
-        raise BadParameter("is of a cluster; name one by --on", param_hint="--kinds")
+        raise BadParameter("needs a cluster; name one with --on", param_hint="--kinds")
     if quick:
         if plan or force or all_ or out or on or only or budget is not None:
-            what = "goes with --workers and --json alone: it plans nothing and records nothing"
+            what = "takes only --workers and --json: it plans and records nothing"
             raise BadParameter(what, param_hint="--quick")
         _run_quick(select_snippets(projects.find_project(), ids), workers, as_json)
         return
@@ -169,12 +169,12 @@ def run(
 
 
 def _validate_address(text: str) -> str:
-    """An address in a form that Ray takes; another one is wrong usage."""
+    """An address in a form that Ray takes; anything else is wrong usage."""
     from warpshelf.fleet.cluster import FORM, LOCAL
 
     host, colon, port = text.removeprefix("ray://").rpartition(":")
     if text not in (LOCAL, "auto") and not (host and colon and port.isdigit()):
-        raise BadParameter(f"{text!r} is no address; write {FORM}", param_hint="--on")
+        raise BadParameter(f"{text!r} is not an address; write {FORM}", param_hint="--on")
     return text
 
 
@@ -186,7 +186,7 @@ def _make_fleet(project: Project, options: Options, kinds: str | None, reporter:
     if kinds is not None:
         asked = tuple(dict.fromkeys(filter(None, (word.strip() for word in kinds.split(",")))))
         if not asked:
-            what = "names none; write accelerators as Ray does: H100,A100"
+            what = "names no kind; write accelerators as Ray does: H100,A100"
             raise BadParameter(what, param_hint="--kinds")
     return Fleet(project, options, asked, reporter)
 
@@ -215,7 +215,7 @@ def machine() -> None:
 
 def import_records(
     file: Bundle,
-    skip_stale: bool = Option(False, "--skip-stale", help="Leave out records of other code."),
+    skip_stale: bool = Option(False, "--skip-stale", help="Skip records of other code."),
     by: By = None,
     attestation: Path | None = Option(
         None, metavar="FILE", help="The attestation of the job that made the records."
@@ -225,7 +225,7 @@ def import_records(
     ),
     as_json: Json = False,
 ) -> None:
-    """Put the records of another machine in place: all of them, or none."""
+    """Import the records of another machine: all of them, or none."""
     from warpshelf.cli import hand_in
     from warpshelf.contract import snippet as snippets
     from warpshelf.records import bundle, record_comparison
@@ -246,15 +246,15 @@ def import_records(
         print(f"wrote {name}", flush=True)
     touched = [one for one in known if one.results in folders]
     lines = list(record_comparison.find_disagreements(touched))
-    lines += [f"left out {name}: made from other code" for name in done.left]
+    lines += [f"skipped {name}: made from other code" for name in done.left]
     if not names:
-        lines.append("nothing to write: every record is in place already")
+        lines.append("nothing to write: every record is already in place")
     for line in lines:
         print(line)
 
 
 def checksums(file: Bundle) -> None:
-    """Print the SHA-256 of each record of a GPU in a bundle, as its file here will have it."""
+    """Print the SHA-256 that the file of each GPU record in a bundle will have here."""
     from warpshelf.records import bundle
 
     sys.stdout.write(bundle.checksum_lines(bundle.read_bundle(file)))
@@ -266,13 +266,13 @@ def compare(
         None,
         "--with",
         metavar="OTHER",
-        help="Run nothing, but show this record (a key, KEY@COMMIT or a file) beside another.",
+        help="Run nothing; compare this record (a key, KEY@COMMIT or a file) with another.",
     ),
     as_json: Json = False,
 ) -> None:
-    """Run a snippet here, and show this machine beside the published ones.
+    """Run a snippet here, and compare this machine with the published ones.
 
-    With --with two records are set side by side: those named, or one and the newest of its kind.
+    With --with, compare two records: the two named, or the one named and the newest of its kind.
     """
     from warpshelf.cli import compare as comparing
 
@@ -282,8 +282,8 @@ def compare(
 
 def history(
     id_: Id,
-    machine: str | None = Option(None, metavar="SLUG", help="Of one kind of GPU, or one record."),
-    because: str | None = Option(None, metavar="WHY", help="Write down why a record is slower."),
+    machine: str | None = Option(None, metavar="SLUG", help="Only this kind of GPU or record."),
+    because: str | None = Option(None, metavar="WHY", help="Note why a record is slower."),
     as_json: Json = False,
 ) -> None:
     """Show the times of a snippet by commit, driver, torch and Triton, from version control."""
@@ -302,9 +302,9 @@ def reach(
     largest: bool = Option(False, "--largest", help="Only the largest case of each form: quicker."),
     as_json: Json = False,
 ) -> None:
-    """Compile every launch for every GPU from sm_75 to sm_120: what fits, what NEEDS must say.
+    """Compile every launch for every GPU from sm_75 to sm_120, and print what does not fit.
 
-    No GPU is needed. All kernels take an hour; their binaries are kept for the next time.
+    No GPU is needed. All kernels take an hour; their binaries are kept for the next run.
     """
     from warpshelf.cli import kernels
 

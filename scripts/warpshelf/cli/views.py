@@ -31,11 +31,11 @@ from warpshelf.look.view import (
 from warpshelf.render.views import variant_totals
 
 NO_TIME = (
-    "A bound is no time: no run takes fewer cycles of an SM than its busiest pipe. Variants share "
-    f"places unless their bounds differ by more than a factor of {DIFFERENT}, and the one with the "
+    "A bound is not a time: no run takes fewer SM cycles than its busiest pipe. Variants share a "
+    f"place unless their bounds differ by more than a factor of {DIFFERENT} and the one with the "
     "lower bound touches no more sectors."
 )
-IDEAL = "Sectors and wavefronts are over the fewest that would do; live registers hold a value."
+IDEAL = "Sectors and wavefronts are relative to the fewest possible; live registers hold a value."
 COLUMNS = (
     "place", "bound", "by", "instr.", "lanes", "sect.", "wavef.", "regs/live", "spills", "warps",
     "by",
@@ -110,7 +110,7 @@ def format_over_ideal(tally: Mapping[str, Any], name: str) -> str:
 
 
 def print_kernel(out: Output, view: View, sass: bool = False) -> None:
-    """Print what became of a kernel; with `sass` the machine code of its loops as well."""
+    """Print the view of a kernel; with `sass` the machine code of its loops as well."""
     out.print_title(f"{view['variant']}: {view['kernel']} on {view['arch']}")
     grid, block = _format_sides(view["grid"]), _format_sides(view["block"])
     times = "" if view["launches"] == 1 else f"{view['launches']} launches of "
@@ -124,7 +124,7 @@ def print_kernel(out: Output, view: View, sass: bool = False) -> None:
     for one in now["changes"]:
         out.print_paragraph(f"with {one['change']}: {_format_occupancy(one)}", 2, hanging=2)
     cycles = f"{bound['cycles']:,.0f} SM cycles"
-    out.print_title(f"Lower bound: {cycles}, by {bound['limiter']}; no time")
+    out.print_title(f"Lower bound, not a time: {cycles}, by {bound['limiter']}")
     for pipe in sorted(bound["pipes"], key=lambda each: -each["cycles"]):
         out.print_paragraph(f"{pipe['cycles']:,.0f}: {pipe['pipe']}, {pipe['of']}", 2, hanging=2)
     _print_lines(out, view)
@@ -141,12 +141,12 @@ def _format_sides(sides: list[int]) -> str:
 def _print_totals(out: Output, view: View) -> None:
     total, sass = view["total"], view["sass"]
     executed = executed_count(total)
-    lanes = f"{format_lanes(total)} of 32 lanes taking part"
+    lanes = f"{format_lanes(total)} of 32 lanes active"
     rows = [f"{executed:,} warp instructions executed, {lanes}"]
     for name, space in MEMORY:
         if total.get(name):
             times = format_over_ideal(total, name)
-            worse = "the fewest that would do" if times == "1×" else f"{times} the fewest"
+            worse = "the fewest possible" if times == "1×" else f"{times} the fewest"
             rows.append(f"{total[name]:,} {name} of {space} memory, {worse}")
     spilled = f"{view['spilled_bytes']:,} bytes spilled" if view["spilled_bytes"] else "no spills"
     rows.append(
@@ -186,7 +186,7 @@ def _print_lines(out: Output, view: View) -> None:
     out.print_title("Lines by their share of executed instructions")
     out.print_table(drawn)
     if left:
-        out.print_paragraph(f"and {left} lines with {100 * rest / max(1, total):.1f} % together")
+        out.print_paragraph(f"and {left} more lines, {100 * rest / max(1, total):.1f} % together")
 
 
 def _print_accesses(out: Output, view: View) -> None:
@@ -204,14 +204,14 @@ def _print_accesses(out: Output, view: View) -> None:
             alike.setdefault(what, []).append(one)
             wasted[what] += int(view["ptx"]["run"][one["ptx"]] * (one["passes"] - one["ideal"]))
     if not alike:
-        out.print_title("Every access to memory takes no more passes than it must")
+        out.print_title("No memory access takes more passes than it must")
         return
     out.print_title("Accesses that take more passes than they must, by their worst request")
     texts = source_lines(view)
     for what, _ in wasted.most_common():
         first, count = alike[what][0], len(alike[what])
         block = ", ".join(map(str, first["block"]))
-        more = f"; {count} instructions alike" if count > 1 else ""
+        more = f"; {count} such instructions" if count > 1 else ""
         where = f"(block {block}, warp {first['warp']}{more})"
         out.print_paragraph(what, 2, MARK, hanging=2)
         out.print_paragraph(f"{describe_pattern(first)} {where}", 4)
@@ -229,7 +229,7 @@ def _print_loops(out: Output, view: View, sass: bool) -> None:
     loops = sorted(view["loops"], key=lambda one: (-one["depth"], one["first"]))
     ranked = sorted(loops, key=lambda one: -count_products(one["kinds"]))
     if not ranked:
-        out.print_title("No loop in its machine code")
+        out.print_title("No loop in the machine code")
         if sass:
             _print_sass(out, view, 0, len(view["sass"]["text"]) - 1)
     for one in ranked[:MOST_LOOPS]:
@@ -244,7 +244,7 @@ def _print_loops(out: Output, view: View, sass: bool) -> None:
         if one["loads"]:
             said.append(f"{one['loads']} loads and {one['bytes']:,} bytes of a warp in flight")
             if one["operations"]:
-                said.append(f"{one['operations']} of those operations before it waits for them")
+                said.append(f"{one['operations']} of those operations before the warp waits")
         out.print_paragraph("; ".join(said) or "no load of global memory", 2)
         if sass:
             _print_sass(out, view, one["first"], one["last"])
@@ -288,9 +288,9 @@ def print_difference(out: Output, found: Difference, names: tuple[str, str], hea
     """Print what differs of a kernel; `names` are those of the build before and after."""
     out.print_title(f"{found.variant}: {found.kernel}, {heading}")
     if not found.counts:
-        out.print_paragraph("of other cases: executed counts are not compared", 2)
+        out.print_paragraph("built from other cases, so executed counts are not compared", 2)
     if not found.figures and not found.lines:
-        out.print_paragraph("nothing differs", 2)
+        out.print_paragraph("no difference", 2)
     if found.figures:
         drawn = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
         drawn.add_column("figure", overflow="fold")
