@@ -182,7 +182,7 @@ def test_a_demo_that_prints_nothing_lies_between_its_marks() -> None:
     ],
 )
 def test_marks_that_are_missing_or_too_many_are_unfit(cut: bytes) -> None:
-    with pytest.raises(ValueError, match="nothing that could be read"):
+    with pytest.raises(ValueError, match="is incomplete"):
         split_output(cut, TOKEN)
 
 

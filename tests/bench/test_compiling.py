@@ -137,7 +137,7 @@ def test_shared_memory_that_a_gpu_lacks_is_told_in_one_line_each(trial: Trial) -
         assert line == (
             f"snippets/planted/cases.py:7: sm_{sm}: variant 'roomy' cannot run on case "
             "{'m': 64}: roomy takes 122,880 bytes of shared memory a block, and "
-            f"sm_{sm} gives at most 101,376; mend it, or leave {sm} out by "
+            f"sm_{sm} gives at most 101,376; fix it, or exclude {sm} with "
             'NEEDS = {"variants": {"roomy": {"sm": ..., "why": ...}}}'
         )
     rows = {line.split("│")[1].strip(): line.split("│")[2:5] for line in done.stdout.splitlines()
@@ -179,7 +179,7 @@ def test_a_compiler_that_dies_costs_one_variant(trial: Trial) -> None:
     [found] = compiling.compile_for_archs([one], ["sm_80"])
     [finding] = found.findings
     assert "sm_80: the compiler was ended by SIGABRT in variant 'dies' on case" in finding.what
-    assert finding.mend.startswith("mend it, or leave 80 out by NEEDS = ")
+    assert finding.mend.startswith("fix it, or exclude 80 with NEEDS = ")
     assert found.fits.keys() == {"slim"}
 
 

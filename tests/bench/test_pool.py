@@ -380,7 +380,7 @@ def test_while_a_killed_child_will_not_end_nothing_is_timed(
     for one in found[1:]:
         assert one.answer is None
         assert re.fullmatch(
-            r"was not begun: process \d+ of hangs was killed and has not ended", one.cause or ""
+            r"did not start: process \d+ of hangs was killed and has not ended", one.cause or ""
         )
     snippet = Snippet(Project(trial.root), "timed", trial.root / "snippets" / "timed")
     [line] = assemble.outcome_findings(snippet, found[1])

@@ -101,7 +101,7 @@ def test_a_program_reads_the_views_themselves(made: Trial) -> None:
         (("transpose", "--arch", "sm_70"), "sm_70: no such architecture"),
         (("transpose", "--variant", "tield"), "did you mean tiled? there are naive, tiled"),
         (("transpose", "--variant", "tiled", "--kernel", "none"), "none: no such kernel; there"),
-        (("transpose", "--against", "nowhere"), "neither a file of PTX nor a commit"),
+        (("transpose", "--against", "nowhere"), "is neither a PTX file nor a commit"),
         (("transpose", "--against", "gone.ptx"), "gone.ptx: no such file"),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("owner/library", "owner/other", "has no clone owner/other"),
+        ("owner/library", "owner/other", "has no clone of owner/other"),
         ("ops/scale.py", "ops/other.py", "has no ops/other.py"),
         ("commit: ", "commit: 0123456789", "commit"),
         ("kernel: scale", "kernel: none", "has no kernel none"),
@@ -190,7 +190,7 @@ def test_a_clone_is_no_folder_inside_of_one(tmp_path: Path, clones: Path) -> Non
             assert (root / "ops" / "scale.py").read_text() == KERNEL
     for place in (library, library / ".git", bare):
         (place / "owner" / "library").mkdir(parents=True)
-        with pytest.raises(ValueError, match="has no clone owner/library"), ExitStack() as stack:
+        with pytest.raises(ValueError, match="has no clone of owner/library"), ExitStack() as stack:
             stack.enter_context(compiling.extract_clone(place, *wanted[1:]))
 
 

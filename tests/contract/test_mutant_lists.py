@@ -59,11 +59,11 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
     [
         ("find: return torch", "find: return numpy",
          f"{LIST}:1: mutant 'writes nothing' looks for 'return numpy.matmul(a, b, out=out)', which "
-         "stands 0 times in sound.py, not 1; find what stands there, or write count: 0"),
+         "sound.py has 0 times, not 1; quote the file, or write count: 0"),
         ("find: return torch.matmul(a, b, out=out)", "find: torch",
-         ":1: mutant 'writes nothing' looks for 'torch', which stands 7 times in sound.py, not 1; "
-         "find what stands there, or write count: 7"),
-        ("find: return torch.matmul(a, b, out=out)", "find: ''", "looks for '', which stands"),
+         ":1: mutant 'writes nothing' looks for 'torch', which sound.py has 7 times, not 1; "
+         "quote the file, or write count: 7"),
+        ("find: return torch.matmul(a, b, out=out)", "find: ''", "looks for '', which sound.py"),
         ("replace: return out", "replace: return torch.matmul(a, b, out=out)",
          ":1: mutant 'writes nothing' changes nothing; "),
         ("replace: return out", "replace: return out\n  file: sound.cu",
@@ -103,12 +103,11 @@ def test_a_case_that_kills_none_or_an_unknown_one_is_told(check_edits) -> None:
         ("cases", ', "kills": ["adds one"]', ""), ("cases", '["writes nothing"]', '["writes"]')
     )
     assert [line.partition(": ")[2] for line in found] == [
-        f"kills names 'writes', which is no mutant; name one of {LIST}",
-        "the case kills no mutant; name in kills a mutant that it rejects, or drop the case",
-        "mutant 'writes nothing' is killed by no case, by what cases.py says; "
-        "name it in the kills of a case",
-        "mutant 'adds one' is killed by no case, by what cases.py says; "
-        "name it in the kills of a case",
+        f"kills names 'writes', which is not a mutant; name one of {LIST}",
+        "the case kills no mutant; list a mutant that it rejects in kills, or drop the case",
+        "mutant 'writes nothing' is in the kills of no case in cases.py; "
+        "add it to the kills of a case",
+        "mutant 'adds one' is in the kills of no case in cases.py; add it to the kills of a case",
     ]
     assert [line.split(":")[0].rpartition("/")[2] for line in found] == [
         "cases.py", "cases.py", "sound.yml", "sound.yml"

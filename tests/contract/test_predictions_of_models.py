@@ -33,12 +33,12 @@ def test_sound_rows_and_goals_have_no_problem() -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([], "predictions() returned [], no list of rows"),
-        (None, "predictions() returned None, no list of rows"),
+        ([], "predictions() returned [], not a list of rows"),
+        (None, "predictions() returned None, not a list of rows"),
         (["small"], "predictions()[0] is not an object"),
         (change_row(colour=1), "predictions()[0] has the unknown key 'colour'"),
-        (change_row(name=" "), ".name is ' ', no words"),
-        (change_row(source=""), ".source is '', no words"),
+        (change_row(name=" "), ".name is ' ', not a text"),
+        (change_row(source=""), ".source is '', not a text"),
         (change_row(unit=1), ".unit is 1"),
         (
             change_row(predicted=math.nan),
@@ -73,15 +73,15 @@ def test_a_malformed_row_is_named(rows: object, says: str) -> None:
     [
         (3, "GOALS is not a list"),
         (["all"], "GOALS[0] is not an object"),
-        ([change_goal(share=None)], "asks not for one of within with share"),
-        ([change_goal(mean=0.1)], "asks not for one of within"),
-        ([change_goal(within=None, share=None)], "asks not for one of within"),
-        ([change_goal(name="")], "GOALS[0].name is '', no words"),
+        ([change_goal(share=None)], "must ask for one of: within with share"),
+        ([change_goal(mean=0.1)], "must ask for one of: within"),
+        ([change_goal(within=None, share=None)], "must ask for one of: within"),
+        ([change_goal(name="")], "GOALS[0].name is '', not a text"),
         ([change_goal(sets=[])], "names no sets"),
         ([change_goal(sets="Blog")], "GOALS[0].sets is not a list"),
         ([change_goal(share=1.2)], "asks for a share over 1"),
         ([change_goal(within=0)], "GOALS[0].within is 0, not a number between 1e-30 and 1e30"),
-        ([change_goal(sets=["Blogs"])], "is of the set 'Blogs', which has no rows"),
+        ([change_goal(sets=["Blogs"])], "names the set 'Blogs', which has no rows"),
     ],
 )
 def test_a_malformed_goal_is_named(asked: object, says: str) -> None:
@@ -90,7 +90,7 @@ def test_a_malformed_goal_is_named(asked: object, says: str) -> None:
 
 def test_a_goal_of_fitted_rows_alone_could_not_fail() -> None:
     rows = [one | {"fitted": True} for one in predictions()]
-    assert "of rows that were all fitted" in str(rules.goals_problem(goals(), rows))
+    assert "has only fitted rows" in str(rules.goals_problem(goals(), rows))
 
 
 @given(ANY)

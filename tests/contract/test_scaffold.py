@@ -137,7 +137,7 @@ def test_it_says_what_it_wrote_and_what_comes_next(new_snippets: Made, kind: str
     for step in (
         f"1. python snippets/{name}/{name}.py ",
         f"2. shelf run {name} ",
-        f"in place of `{mutants.PLACEHOLDER}`",
+        f"replace `{mutants.PLACEHOLDER}`",
         f'embed it on a page: --8<-- "{name}/whole.md"',
         "6. shelf check ",
     ):
@@ -166,18 +166,21 @@ def test_a_topic_embeds_it_and_the_site_shows_it(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["taken"], "snippets/taken: is there already; choose another id"),
-        (["shared"], "snippets/shared: is there already; choose another id"),
-        (["My-Kernel"], "snippets/My-Kernel: 'My-Kernel' is no snippet id; use small letters"),
-        (["../out"], "snippets/../out: '../out' is no snippet id; "),
-        (["torch"], "snippets/torch: 'torch' has another meaning here; choose another id"),
-        (["2fast"], "'2fast' is no snippet id; "),
-        ([""], "'' is no snippet id; "),
-        (["fine", "--kind", "hip"], "there is no kind 'hip' of snippet; say --kind triton or cuda"),
-        (["fine", "--topic", "kernels/none"], "docs/kernels/none.md: is no page; name a topic"),
-        (["fine", "--topic", "../README"], "is no page; name a topic"),
-        (["fine", "--source", 'a"""\nimport os'], "is no id of a reading; "),
-        (["fine", "--source", "A Paper"], "'A Paper' is no id of a reading; "),
+        (["taken"], "snippets/taken: already exists; choose another id"),
+        (["shared"], "snippets/shared: already exists; choose another id"),
+        (["My-Kernel"], "snippets/My-Kernel: 'My-Kernel' is not a snippet id; use small letters"),
+        (["../out"], "snippets/../out: '../out' is not a snippet id; "),
+        (["torch"], "snippets/torch: 'torch' is a reserved name; choose another id"),
+        (["2fast"], "'2fast' is not a snippet id; "),
+        ([""], "'' is not a snippet id; "),
+        (
+            ["fine", "--kind", "hip"],
+            "no kind of snippet is called 'hip'; use --kind triton",
+        ),
+        (["fine", "--topic", "kernels/none"], "docs/kernels/none.md: is not a page; name a topic"),
+        (["fine", "--topic", "../README"], "is not a page; name a topic"),
+        (["fine", "--source", 'a"""\nimport os'], "is not the id of a reading; "),
+        (["fine", "--source", "A Paper"], "'A Paper' is not the id of a reading; "),
     ],
 )
 def test_a_refusal_is_one_line_and_writes_nothing(

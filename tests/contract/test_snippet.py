@@ -183,7 +183,7 @@ def test_goals_without_predictions_are_told(bare_project: Project) -> None:
     assert "given/cases.py:" in line and "GOALS has no predictions to judge; add `def" in line
     assert list_findings(bare_project, f"{text}\n\ndef predictions():\n    return []\n") == []
     [line] = list_findings(bare_project, f"{MODEL}\n\npredictions = 3\n")
-    assert "predictions is not a function; define it by `def predictions`" in line
+    assert "predictions is not a function; define it with `def predictions`" in line
 
 
 def test_a_demo_among_the_cases_is_told(bare_project: Project) -> None:
@@ -240,7 +240,7 @@ def test_the_path_is_left_alone(bare_project: Project, file: str) -> None:
     path = folder / file
     path.write_text(f"{path.read_text()}\n\nimport sys\n\nsys.path.insert(0, '')\n")
     [found] = read_snippet(bare_project, folder).findings
-    assert f"{file}:{len(path.read_text().splitlines())}: touches sys.path; " in str(found)
+    assert f"{file}:{len(path.read_text().splitlines())}: changes sys.path; " in str(found)
 
 
 def test_places_are_of_the_file_that_speaks_for_the_name(bare_project: Project) -> None:
@@ -261,7 +261,7 @@ def test_a_name_that_is_no_function_is_told_with_its_line(
 
 def test_a_class_or_a_coroutine_is_no_function_either(bare_project: Project) -> None:
     [line] = list_findings(bare_project, PROGRAM.replace("def demo(", "async def demo("))
-    assert "demo is not a function; define it by `def demo`" in line
+    assert "demo is not a function; define it with `def demo`" in line
 
 
 @pytest.mark.parametrize("name", ["Shapes", "FLOPs", "Error", "Raises", "Source"])
@@ -292,7 +292,7 @@ NEEDS = [
     ("[]", "NEEDS is not a literal dict"),
     ("dict(sm=90)", "NEEDS is not a literal dict"),
     ('{"sm": 45 + 45}', "NEEDS is not a literal dict"),
-    ('{"sm": [90, "100"]}', "NEEDS.sm is [90, '100'], none of 90, [90, 100]"),
+    ('{"sm": [90, "100"]}', "NEEDS.sm is [90, '100'], not one of 90, [90, 100]"),
     ('{"sm": "90-80"}', "NEEDS.sm is '90-80'"),
     ("None", "NEEDS is not a literal dict"),
     ('{"sms": 90}', "unknown key 'sms'; known are sm, cpu, why, gpus, seconds, variants"),
@@ -305,23 +305,23 @@ NEEDS = [
     ('{"seconds": -5}', "NEEDS.seconds is -5"),
     ('{"seconds": 3601}', "NEEDS.seconds is 3601"),
     ('{"seconds": 1e999}', "NEEDS.seconds is inf"),
-    ('{"cpu": True}', "NEEDS.cpu is True, no reason in words"),
-    ('{"cpu": 3}', "NEEDS.cpu is 3, no reason in words"),
-    ('{"cpu": ""}', "NEEDS.cpu is '', no reason in words"),
-    ('{"cpu": " \\n"}', "no reason in words"),
-    ('{"modules": []}', "NEEDS.modules is [], no list of names"),
-    ('{"modules": ["a b"]}', "NEEDS.modules is ['a b'], no list of names"),
+    ('{"cpu": True}', "NEEDS.cpu is True, not a reason"),
+    ('{"cpu": 3}', "NEEDS.cpu is 3, not a reason"),
+    ('{"cpu": ""}', "NEEDS.cpu is '', not a reason"),
+    ('{"cpu": " \\n"}', "not a reason"),
+    ('{"modules": []}', "NEEDS.modules is [], not a list of names"),
+    ('{"modules": ["a b"]}', "NEEDS.modules is ['a b'], not a list of names"),
     ('{"modules": "scipy"}', "NEEDS.modules is 'scipy'"),
-    ('{"records": [3]}', "NEEDS.records is [3], no list of names"),
+    ('{"records": [3]}', "NEEDS.records is [3], not a list of names"),
     ('{"variants": ["product"]}', "NEEDS.variants is not an object"),
     ('{"variants": {"product": 90}}', "NEEDS.variants.product is not an object"),
     ('{"variants": {"product": {"gpus": 2}}}', "NEEDS.variants.product has the unknown key 'gpus'"),
     ('{"variants": {"product": {"sm": "90"}}}', "NEEDS.variants.product.sm is '90'"),
     ('{"variants": {"product": {"cpu": 1}}}', "NEEDS.variants.product.cpu is 1"),
     ('{"variants": {"product": {"cpu": ""}}}', "NEEDS.variants.product.cpu is ''"),
-    ('{"sm": 90, "why": ""}', "NEEDS.why is '', no reason in words"),
-    ('{"sm": 90, "why": 3}', "NEEDS.why is 3, no reason in words"),
-    ('{"why": "wgmma"}', "NEEDS has 'why' without 'sm'; say for which SM"),
+    ('{"sm": 90, "why": ""}', "NEEDS.why is '', not a reason"),
+    ('{"sm": 90, "why": 3}', "NEEDS.why is 3, not a reason"),
+    ('{"why": "wgmma"}', "NEEDS has 'why' without 'sm'; add the sm that it explains"),
     ('{"variants": {"product": {"why": "x"}}}', "NEEDS.variants.product has 'why' without 'sm'"),
     ('{"language": {"sm": 80}}', "unknown key 'language'"),
 ]
@@ -339,13 +339,13 @@ def test_all_that_is_wrong_with_needs_is_told_at_once(bare_project: Project) -> 
     value = '{"gpus": "2", "why": "x", "z": 1, "variants": {"a": {2: 2}, "c": {"why": ""}}}'
     text = re.sub(r"^NEEDS = .*$", f"NEEDS = {value}", sound_snippet(), flags=re.M)
     assert [line.partition(": ")[2] for line in list_findings(bare_project, text)] == [
-        "NEEDS.gpus is '2'; mend it",
+        "NEEDS.gpus is '2'; fix it",
         "NEEDS has the unknown key 'z'; known are sm, cpu, why, gpus, seconds, variants, modules, "
         "records",
-        "NEEDS has 'why' without 'sm'; say for which SM",
+        "NEEDS has 'why' without 'sm'; add the sm that it explains",
         "NEEDS.variants.a has the unknown key 2; known are sm, cpu, why",
-        "NEEDS.variants.c.why is '', no reason in words; mend it",
-        "NEEDS.variants.c has 'why' without 'sm'; say for which SM",
+        "NEEDS.variants.c.why is '', not a reason; fix it",
+        "NEEDS.variants.c has 'why' without 'sm'; add the sm that it explains",
     ]
 
 
@@ -388,8 +388,8 @@ def test_what_a_snippet_needs_decides_where_it_runs(bare_project: Project) -> No
         ("import warpshelf.units", "imports the tooling"),
         ("from warpshelf import units", "imports the tooling"),
         ("def late():\n    import warpshelf.units as u\n    return u", "imports the tooling"),
-        ("import cuda", "imports `cuda` bare; write `from snippets import cuda`"),
-        ("from cuda import Source", "imports `cuda` bare"),
+        ("import cuda", "imports the top-level `cuda`; write `from snippets import cuda`"),
+        ("from cuda import Source", "imports the top-level `cuda`"),
     ],
 )
 def test_forbidden_imports_are_told_with_their_line(
@@ -426,7 +426,7 @@ def test_bad_folder_names_are_told(bare_project: Project, name: str) -> None:
     [found] = [one for one in discover_snippets(bare_project) if one.id == name]
     [line] = map(str, found.findings)
     assert line == (
-        f"snippets/{name}/{name}.py: {name!r} is no snippet id; "
+        f"snippets/{name}/{name}.py: {name!r} is not a snippet id; "
         "name the folder with small letters, digits and underscores, a letter first"
     )
 
@@ -434,9 +434,7 @@ def test_bad_folder_names_are_told(bare_project: Project, name: str) -> None:
 @pytest.mark.parametrize("name", ["torch", "random", "class", "readings", "home", "cuda"])
 def test_a_name_with_another_meaning_is_told(bare_project: Project, name: str) -> None:
     [line] = map(str, read_given(bare_project, PROGRAM, name).findings)
-    assert line == (
-        f"snippets/{name}/{name}.py: {name!r} has another meaning here; choose another id"
-    )
+    assert line == (f"snippets/{name}/{name}.py: {name!r} is a reserved name; choose another id")
 
 
 def test_a_missing_module_is_told(bare_project: Project) -> None:

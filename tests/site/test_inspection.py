@@ -263,7 +263,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (lost_schema, "docs/assets/readings.schema.json: is missing, but .vscode/settings.json names"),
     (no_such_list, "docs/index.md:5: embeds the readings of 'kernels/sums', which is not a topic"),
     (broken_source, "snippets/sound/sound.py: demo is missing; add `def demo(device):`"),
-    (bad_folder, "snippets/Sound/Sound.py: 'Sound' is no snippet id; name the folder"),
+    (bad_folder, "snippets/Sound/Sound.py: 'Sound' is not a snippet id; name the folder"),
 ]  # fmt: skip
 
 

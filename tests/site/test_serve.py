@@ -195,7 +195,7 @@ def test_a_folder_that_is_no_snippet_costs_nothing_else(shelf: Trial) -> None:
     done = shelf.shelf("site", "--render-only")
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert line.startswith("snippets/Bad-Name/Bad-Name.py: 'Bad-Name' is no snippet id; ")
+    assert line.startswith("snippets/Bad-Name/Bad-Name.py: 'Bad-Name' is not a snippet id; ")
     assert (shelf.root / "build/fragments/sound/whole.md").is_file()
 
 

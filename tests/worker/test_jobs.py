@@ -297,7 +297,7 @@ def test_a_prediction_that_is_no_number_is_told(tmp_path) -> None:
     text = MODEL + PREDICTS.replace("101.0", 'float("nan")')
     with pytest.raises(JobError, match=r"predictions\(\)\[0\].predicted is nan"):
         verify_model(tmp_path, text)
-    with pytest.raises(JobError, match="is of the set 'Memoir', which has no rows"):
+    with pytest.raises(JobError, match="names the set 'Memoir', which has no rows"):
         verify_model(tmp_path, MODEL + PREDICTS.replace("'Blog']", "'Memoir']"))
 
 

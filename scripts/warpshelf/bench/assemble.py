@@ -173,7 +173,7 @@ class SnippetRun:
         try:
             self.demo = validate_demo(*split_output(outcome.output, outcome.token, runs))
         except ValueError as unfit:
-            self.add_finding(str(unfit), "seed it, and keep it short and plain", "demo")
+            self.add_finding(str(unfit), "seed it, and print a short, plain text", "demo")
             return
         record = self.current_record
         before = record.get("demo", self.demo)
@@ -181,8 +181,8 @@ class SnippetRun:
             self.demo = before
         else:
             changed = first_difference(before, self.demo)
-            what = f"demo() prints other than its record of {record['date'][:10]}: {changed}"
-            self.add_finding(what, "make it the same on every run and machine", "demo")
+            what = f"demo() no longer prints its record of {record['date'][:10]}: {changed}"
+            self.add_finding(what, "make it print the same on every run and machine", "demo")
 
     def add_finding(self, what: str, mend: str, name: str | None = None) -> None:
         """Keep a finding at the line where `name` is defined."""
@@ -301,7 +301,7 @@ def outcome_findings(snippet: Snippet, outcome: Outcome) -> list[Finding]:
     found = []
     for failure in (outcome.answer or {}).get("failures", []):
         what = failure["what"] + (place if failure.get("raised") else "")
-        mend = failure["mend"] or f"mend it and run `shelf run {snippet.id}`"
+        mend = failure["mend"] or f"fix it and run `shelf run {snippet.id}`"
         file = snippet.folder / (failure.get("file") or snippet.path.name)
         where = snippet.project.relative_path(file)
         found.append(Finding(where, failure["line"], what, mend))
@@ -330,7 +330,7 @@ def split_output(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
     """
     parts = re.split(rb"\n" + token.encode() + rb" [a-z0-9 ]+\n", output)
     if len(parts) != runs + 2:
-        raise ValueError("demo() printed nothing that could be read")
+        raise ValueError("the output of demo() is incomplete")
     return tuple(parts[1:-1])
 
 
@@ -338,7 +338,7 @@ def validate_demo(*runs: bytes) -> str:
     """The text to publish of what each run of demo() printed.
 
     Raises:
-        ValueError: it is empty, too long, not UTF-8, or was other the second time.
+        ValueError: it is empty, too long, not UTF-8, or different on the second run.
     """
     texts = []
     for printed in runs:
@@ -352,7 +352,7 @@ def validate_demo(*runs: bytes) -> str:
         (not first.strip(), "nothing"),
         (lines > DEMO_LINES, f"{lines} lines; the limit is {DEMO_LINES}"),
         (len(first) > LONGEST, f"{len(first)} characters; the limit is {LONGEST}"),
-        (first != last, f"something else the second time: {first_difference(first, last)}"),
+        (first != last, f"something else on its second run: {first_difference(first, last)}"),
     ]
     for wrong, what in problems:
         if wrong:

@@ -75,7 +75,7 @@ def compile_for_archs(
     largest: bool = False,
     began: Tell = lambda job: None,
 ) -> Iterator[Reach]:
-    """Compile every launch of every variant that NEEDS admits, one architecture after the other.
+    """Compile every launch of every variant that NEEDS allows, architecture by architecture.
 
     With `largest` the largest case of each form alone is called.
     """
@@ -113,7 +113,7 @@ def _apply_outcome(found: Reach, outcome: Outcome) -> Job | None:
         mend = f"run `python {alone}` to see it alone"
         if variant is not None:
             own = f'"variants": {{{json.dumps(variant)}: {{"sm": ..., "why": ...}}}}'
-            mend = f"mend it, or leave {sm} out by NEEDS = {{{own}}}"
+            mend = f"fix it, or exclude {sm} with NEEDS = {{{own}}}"
         line = snippet.places.get("VARIANTS", ("", None))[1]
         found.findings.append(Finding(path, line, what, mend))
 
@@ -165,7 +165,7 @@ def compile_public_kernel(root: Path, build: Mapping[str, Any]) -> CompiledRival
                 timeout=RIVAL_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            raise ValueError(f"is not compiled in {RIVAL_SECONDS:.0f} s") from None
+            raise ValueError(f"did not compile within {RIVAL_SECONDS:.0f} s") from None
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
@@ -186,7 +186,7 @@ def extract_clone(checkouts: Path, repository: str, commit: str, file: str) -> I
     among what is extracted.
 
     Raises:
-        ValueError: the clone, the commit or the file is not there.
+        ValueError: there is no such clone, commit or file.
     """
     owner, name = repository.split("/")
     for place in (f"{owner}/{name}", f"{owner}+{name}", name):
@@ -194,7 +194,7 @@ def extract_clone(checkouts: Path, repository: str, commit: str, file: str) -> I
         if clone := next(filter(_is_clone, clones), None):
             break
     else:
-        raise ValueError(f"{checkouts} has no clone {owner}/{name}; make one there")
+        raise ValueError(f"{checkouts} has no clone of {owner}/{name}; make one there")
     listed = project.run_git(clone, "ls-tree", "-r", "--name-only", "-z", commit)
     if listed is None:
         if project.git_line(clone, "cat-file", "-t", commit) is None:

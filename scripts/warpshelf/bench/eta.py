@@ -29,7 +29,7 @@ from warpshelf.worker.context import Task
 
 # Where seconds are from, the best known first.
 BASES = HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (
-    "earlier runs here", "records", "records of other GPUs", "others like it", "the method",
+    "earlier runs here", "records", "records of other GPUs", "similar snippets", "the method",
     "a guess",
 )  # fmt: skip
 # By the method, in seconds. What no rule of ours fixes is on the high side: who waits less than was

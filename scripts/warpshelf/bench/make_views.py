@@ -28,7 +28,7 @@ ARCHS = tuple(sorted(claim_check.TARGETS, key=architectures.sm_version))
 
 
 class UnknownName(Exception):
-    """A name that the command line gave is none of those that there are; says which are."""
+    """The command line gave an unknown name; the message lists the known ones."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def match_name(name: str, known: Sequence[str], what: str) -> str:
         return name
     near = get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise UnknownName(f"{name}: no such {what}; {hint}there are {', '.join(known) or 'none'}")
+    raise UnknownName(f"{name}: no such {what}; {hint}known are {', '.join(known) or 'none'}")
 
 
 def get_views(asked: ViewRequest, tell: Tell, whole: bool = False) -> ViewResult:
@@ -78,7 +78,7 @@ def get_views(asked: ViewRequest, tell: Tell, whole: bool = False) -> ViewResult
         raise ShelfError(snippet.findings)
     if snippet.kind != "kernel":
         what = f"is a {snippet.kind} and has no kernel"
-        raise _snippet_error(snippet, what, "look at one that has")
+        raise _snippet_error(snippet, what, "choose a snippet with kernels")
     known = [one for one in view_store.load_summaries(snippet)[0] if one["arch"] == asked.arch]
     if known and asked.variant is not None:
         names = list(dict.fromkeys(one["variant"] for one in known))
@@ -105,9 +105,9 @@ def _make_views(asked: ViewRequest, tell: Tell, whole: bool) -> ViewResult:
     snippet = asked.snippet
     here = ledger.describe_host()
     if why := snippet.cannot_run(here["sm"], here["gpus"]):
-        raise _snippet_error(snippet, f"is not executed on a CPU: {why}", "look at one that is")
+        raise _snippet_error(snippet, f"is not executed on a CPU: {why}", "choose another snippet")
     if why := assemble.SnippetRun(snippet, here, None).cannot_run():
-        raise _snippet_error(snippet, f"cannot be executed here: {why}", "look where it can")
+        raise _snippet_error(snippet, f"cannot be executed here: {why}", "use another machine")
     pool.require_torch()
     details = assemble.job_details(snippet, here, asked.arch) | {"whole": whole}
     if asked.variant is not None:
@@ -125,7 +125,7 @@ def _make_views(asked: ViewRequest, tell: Tell, whole: bool) -> ViewResult:
         match_name(asked.variant, answer["variants"], "variant")
     if not answer["views"]:
         of = "it" if asked.variant is None else asked.variant
-        what = f"{of} launches nothing on {asked.arch} that is executed on a CPU"
+        what = f"{of} launches nothing on {asked.arch} that a CPU executes"
         raise _snippet_error(snippet, what, f"choose another of {', '.join(ARCHS)}, or see NEEDS")
     modules = [
         PtxModule(f"{view['variant']}, {view['kernel']}", one["ptx"], one["symbol"])
@@ -154,7 +154,7 @@ def load_ptx(path: Path, symbol: str) -> PtxModule:
     try:
         return ptx.parse_module(str(path), path.read_text(encoding="utf-8"), symbol)
     except ValueError as error:  # what is not UTF-8 as well
-        mend = "save one by `shelf look ID --save FILE.ptx`"
+        mend = "save one with `shelf look ID --save FILE.ptx`"
         raise ShelfError(Finding(str(path), None, str(error), mend)) from None
 
 
@@ -169,7 +169,7 @@ def snippet_at_commit(snippet: Snippet, commit: str) -> Iterator[Snippet]:
     root = snippet.project.root
     asked = ("--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
     if (name := project.git_line(root, "rev-parse", *asked)) is None:
-        raise UnknownName(f"{commit}: neither a file of PTX nor a commit of this checkout")
+        raise UnknownName(f"{commit}: is neither a PTX file nor a commit of this checkout")
     with compiling.unpack_commit(root, name, ["snippets"]) as folder:
         if folder is None:
             raise UnknownName(f"{commit}: has no snippets/")
@@ -177,7 +177,7 @@ def snippet_at_commit(snippet: Snippet, commit: str) -> Iterator[Snippet]:
         old = next((one for one in there if one.id == snippet.id), None)
         if old is None:
             where = snippet.project.relative_path(snippet.folder)
-            what = f"is not there as of {commit}"
+            what = f"does not exist at {commit}"
             raise ShelfError(Finding(where, None, what, "name a later commit"))
         if old.findings:
             raise ShelfError(replace(one, path=f"{commit}:{one.path}") for one in old.findings)

@@ -44,7 +44,7 @@ class KillMatrix:
     judged: dict[str, dict[int, str | None]] = field(default_factory=dict)
 
     def findings(self) -> list[Finding]:
-        """Every claim that is false, every case that kills none, every mutant that none kills."""
+        """Every false claim, every case that kills no mutant, every mutant that no case kills."""
         project = self.snippet.project
         found = [self._case_finding(*row) for row in self._case_problems()]
         where = project.relative_path(mutants.mutants_path(project, self.snippet.id))
@@ -52,31 +52,31 @@ class KillMatrix:
             judged = self.judged[mutant.name].values()
             if words := next((one for one in judged if one and one.startswith(NEVER_RAN)), None):
                 what = f"mutant {mutant.name!r} does not compile, so no case rejects it: {words}"
-                found.append(Finding(where, mutant.line, what, "write one that computes otherwise"))
+                found.append(Finding(where, mutant.line, what, "write one that compiles"))
             elif judged and not any(judged):
                 what = f"mutant {mutant.name!r} survives every case"
-                found.append(Finding(where, mutant.line, what, "add the case that rejects it"))
+                found.append(Finding(where, mutant.line, what, "add a case that rejects it"))
         return found
 
     def _case_problems(self) -> Iterator[tuple[int, str, str]]:
-        """What is wrong with cases, each by its number, and the mend."""
+        """What is wrong with the cases: number, finding, mend."""
         names = {mutant.name for mutant in self.mutants}
         for index, claimed in enumerate(self.kills):
             if not claimed and index not in self.counted:
-                mend = "name in kills a mutant that it rejects, or drop the case"
+                mend = "list a mutant that it rejects in kills, or drop the case"
                 yield index, "kills no mutant", mend
             for name in claimed:
                 if name not in names:
-                    yield index, f"kills {name!r}, which is no mutant", "mend it"
+                    yield index, f"kills {name!r}, which is not a mutant", "fix the name"
                 elif self.judged[name].get(index, "cannot run here") is None:
                     what = f"does not reject the mutant {name!r}"
-                    yield index, what, "take the name out of kills"
+                    yield index, what, "remove the name from kills"
         for index, words in self.judged.get(UNCHANGED, {}).items():
             if words is not None:
-                yield index, f"rejects the source itself: {words}", "mend it"
+                yield index, f"rejects the source itself: {words}", "fix the case"
         for index in sorted({index for judged in self.judged.values() for index in judged}):
             if all(self.judged[name].get(index) is None for name in names):
-                mend = "drop it, or list the mutant for which it is there"
+                mend = "drop it, or add the mutant that it is meant to reject"
                 yield index, "rejects no mutant", mend
 
     def _case_finding(self, index: int, what: str, mend: str) -> Finding:
@@ -91,7 +91,7 @@ class KillMatrix:
 def run_mutants(
     snippet: Snippet, claims_alone: bool = False, began: Tell = lambda job: None
 ) -> KillMatrix:
-    """Judge every mutant of a snippet by every case on this machine, or by those that claim it."""
+    """Run on every mutant of a snippet every case, or those that claim it, on this machine."""
     made, findings = mutants.load_mutants(snippet)
     if not made and not findings:
         findings = mutants.check_mutants(snippet)
@@ -154,7 +154,7 @@ def _apply_outcomes(found: KillMatrix, outcomes: Iterable[Outcome]) -> list[Job]
         else:
             [first, *_] = assemble.outcome_findings(found.snippet, outcome)
             what = f"mutant {job.key!r}: {first.what}"
-            raise ShelfError(Finding(first.path, first.line, what, "let a mutant be imported"))
+            raise ShelfError(Finding(first.path, first.line, what, "keep mutants importable"))
     return again
 
 

@@ -189,7 +189,7 @@ class Planner:
         """What to run as on which machine: the GPU first, since it may be borrowed."""
         only, cpu = self.options.only, ledger.without_gpu(here)
         if only == "gpu" and not here["gpus"]:
-            what, mend = "torch sees none on this machine", "run it where there is one"
+            what, mend = "torch finds none on this machine", "use a machine with one"
             raise ShelfError(Finding("GPU", None, what, mend))
         if not here["gpus"] or only == "cpu":
             return [self.plan_turn(cpu, snippets)]

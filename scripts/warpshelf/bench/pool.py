@@ -126,7 +126,7 @@ class Pool:
                 return
             while (job := self._next_job(pending)) is not None:
                 if job.alone and (stuck := self._wait_for_dying(deadline)):
-                    cause = f"was not begun: process {stuck.process.pid} of {stuck.job.key} was "
+                    cause = f"did not start: process {stuck.process.pid} of {stuck.job.key} was "
                     cause += "killed and has not ended"
                     mend = "restart the machine if it never does, and run again"
                     yield Outcome(job, None, cause, "", b"", "", 0.0, mend)
@@ -303,12 +303,12 @@ def describe_machine(pool: Pool, project: Project) -> dict[str, Any]:
     if "machine" in answer:
         return dict(answer["machine"])
     what = outcome.cause or answer.get("failures", [{}])[0].get("what", "gave no answer")
-    mend = "see that `import torch` works in this environment"
+    mend = "check that `import torch` works in this environment"
     raise ShelfError(Finding("torch", None, what, mend))
 
 
 def local_machine(project: Project) -> dict[str, Any]:
-    """The same, in a pool of its own; as a machine without a GPU where torch is missing."""
+    """The same, in its own pool; without torch, this machine as one without a GPU."""
     if find_spec("torch") is None or not ledger.may_have_gpu():
         return ledger.describe_host()
     with Pool(1) as pool:

@@ -234,7 +234,7 @@ class Run:
                 new["origin"] = options.origin
             if kept:  # it stays in place, and has to claim what this run would claim
                 where = self.project.relative_path(store.record_path(snippet, slug))
-                mend = f"write what holds by `shelf run --force {snippet.id}`"
+                mend = f"rewrite the record with `shelf run --force {snippet.id}`"
                 for fault in claim_check.claim_errors(kept, new, snippet):
                     work.findings.append(Finding(where, None, fault, mend))
         if found := tuple(work.findings):
@@ -245,7 +245,7 @@ class Run:
         note, trusted = "", None
         if work.trusted:
             trusted = date, commit = _record_origin(new)
-            note = f"prints what its record of {date} has"
+            note = f"prints the same as its record of {date}"
             note += f", commit {commit}" if commit else ""
         else:
             self.compiled[snippet.id, snippet.digest] = new.get("compiled", [])
@@ -310,14 +310,14 @@ class QuickResult:
 
     def __str__(self) -> str:
         if self.skipped:
-            return f"{self.snippet}: not looked at, {self.skipped}"
+            return f"{self.snippet}: not checked, {self.skipped}"
         if self.findings:
             return f"{self.snippet}: wrong"
         said = f"{self.facts} facts hold"
         if self.cases:
             said = f"on {len(self.ran)} of {self.cases} cases, {self.target}, which reject "
             said += f"{len(self.kills)} of {self.mutants} mutants"
-        whole = f"nothing is recorded, `shelf run {self.snippet}` verifies all and records it"
+        whole = f"nothing is recorded; `shelf run {self.snippet}` verifies all and records it"
         return f"{self.snippet}: right{'' if self.cases else ','} {said}; {whole}"
 
 

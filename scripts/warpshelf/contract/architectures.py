@@ -64,7 +64,7 @@ def parse_architectures(value: object) -> Architectures:
     """What `"sm"` says in NEEDS.
 
     Raises:
-        ValueError: it is of none of the forms.
+        ValueError: it has none of the forms.
     """
     if isinstance(value, str) and (found := RANGE.fullmatch(value)):
         if found["from"]:
@@ -74,7 +74,7 @@ def parse_architectures(value: object) -> Architectures:
     listed: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
     if listed and all(type(one) is int and 10 <= one < 1000 for one in listed):
         return Architectures(exactly=tuple(sorted(set(listed))))
-    raise ValueError(f"is {value!r:.60}, none of {FORMS}")
+    raise ValueError(f"is {value!r:.60}, not one of {FORMS}")
 
 
 def sm_version(target: str) -> int:
@@ -145,10 +145,10 @@ def _sm_problem(value: object) -> str | None:
     return None
 
 
-_reason_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "no reason in words")
+_reason_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "not a reason")
 _names_problem = problem_unless(
     lambda v: isinstance(v, list) and v and all(isinstance(n, str) and n.isidentifier() for n in v),
-    "no list of names",
+    "not a list of names",
 )
 LIMITS = {"sm?": _sm_problem, "cpu?": _reason_problem, "why?": _reason_problem}
 NEEDS = {
@@ -173,11 +173,11 @@ def needs_problems(needs: dict[Any, Any]) -> Iterator[tuple[str, str]]:
 
 def _limits_problems(limits: Any, shape: Shape, place: str) -> Iterator[tuple[str, str]]:
     if not isinstance(limits, dict):
-        yield f"{place} is not an object", "mend it"
+        yield f"{place} is not an object", "write a dict"
         return
     known = f"known are {', '.join(key.rstrip('?') for key in shape)}"
     for key, value in limits.items():
         if what := shape_problem({key: value}, shape, place):
-            yield what, "mend it" if f"{key}?" in shape else known
+            yield what, "fix it" if f"{key}?" in shape else known
     if "why" in limits and "sm" not in limits:
-        yield f"{place} has 'why' without 'sm'", "say for which SM"
+        yield f"{place} has 'why' without 'sm'", "add the sm that it explains"

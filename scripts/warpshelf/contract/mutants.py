@@ -60,9 +60,9 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         what = f"is not YAML: {getattr(error, 'problem', None) or error}"
-        return [], [Finding(where, mark.line + 1 if mark else None, what, "mend the list")]
+        return [], [Finding(where, mark.line + 1 if mark else None, what, "fix the YAML")]
     if wrong := shape_problem(rows, SHAPE, "the list"):
-        mend = "write name, find, replace, and where needed count and file"
+        mend = "write name, find and replace; count and file where needed"
         return [], [Finding(where, None, wrong, mend)]
     lines = [item.start_mark.line + 1 for item in node.value] if node is not None else []
     made = [
@@ -72,7 +72,7 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
     seen: set[str] = set()
     findings = []
     for one in made:
-        problems = [("stands twice", "rename one of them")] if one.name in seen else []
+        problems = [("is listed twice", "rename one of them")] if one.name in seen else []
         seen.add(one.name)
         for what, mend in (*problems, *_mutant_problems(snippet, one)):
             findings.append(Finding(where, one.line, f"mutant {one.name!r} {what}", mend))
@@ -80,7 +80,7 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
 
 
 def _mutant_problems(snippet: Snippet, one: Mutant) -> Iterator[tuple[str, str]]:
-    """Why it changes nothing of the snippet: (what, mend)."""
+    """Why it does not change the snippet: (what, mend)."""
     path = snippet.folder / one.file
     if Path(one.file).name != one.file or not path.is_file():
         mend = "name a file of the snippet's folder"
@@ -88,11 +88,11 @@ def _mutant_problems(snippet: Snippet, one: Mutant) -> Iterator[tuple[str, str]]
         return
     found = path.read_text(encoding="utf-8-sig", errors="replace").count(one.find)
     if not one.find or found != one.count:
-        what = f"looks for {one.find!r:.60}, which stands {found} times in {one.file}"
-        mend = f"find what stands there, or write count: {found}"
+        what = f"looks for {one.find!r:.60}, which {one.file} has {found} times"
+        mend = f"quote the file, or write count: {found}"
         yield f"{what}, not {one.count}", mend
     elif one.find == one.replace:
-        yield "changes nothing", "replace it by another"
+        yield "changes nothing", "write another replacement"
 
 
 def _string_lines(node: ast.AST) -> dict[str, int]:
@@ -133,20 +133,20 @@ def check_mutants(snippet: Snippet) -> list[Finding]:
     for given in _kills_values(snippet.cases.tree):
         for name, line in _string_lines(given).items():
             if name not in names:
-                what = f"kills names {name!r}, which is no mutant"
+                what = f"kills names {name!r}, which is not a mutant"
                 findings.append(Finding(cases, line, what, f"name one of {where}"))
     rows = snippet.cases.find_value("CASES")
     for row in rows.elts if isinstance(rows, ast.Tuple | ast.List) else ():
         # A function that makes rows may take the names in whatever way it likes.
         called = isinstance(row, ast.Call) and _string_lines(row).keys() & names
         if isinstance(row, ast.Dict | ast.Call) and not called and not _kills_values(row):
-            mend = "name in kills a mutant that it rejects, or drop the case"
+            mend = "list a mutant that it rejects in kills, or drop the case"
             findings.append(Finding(cases, row.lineno, "the case kills no mutant", mend))
     said = _string_lines(snippet.cases.tree)
     for mutant in made:
         if mutant.name not in said:
-            what = f"mutant {mutant.name!r} is killed by no case, by what {CASES_FILE} says"
-            findings.append(Finding(where, mutant.line, what, "name it in the kills of a case"))
+            what = f"mutant {mutant.name!r} is in the kills of no case in {CASES_FILE}"
+            findings.append(Finding(where, mutant.line, what, "add it to the kills of a case"))
     return findings
 
 
@@ -172,14 +172,14 @@ def create_snippet(
     taken = folder.exists() or folder.with_suffix(".py").exists()
     letters = "use small letters, digits and underscores, a letter first"
     for wrong, path, what, mend in (
-        (not ID.fullmatch(name), folder, f"{name!r} is no snippet id", letters),
-        (is_reserved(name), folder, f"{name!r} has another meaning here", "choose another id"),
-        (kind not in KINDS, folder, f"there is no kind {kind!r} of snippet",
-         f"say --kind {' or '.join(KINDS)}"),
-        (taken, folder, "is there already", "choose another id"),
-        (not READING.fullmatch(source), folder, f"{source!r} is no id of a reading",
-         "name one as in online-softmax"),
-        (page and not own, page or folder, "is no page", "name a topic such as kernels/softmax"),
+        (not ID.fullmatch(name), folder, f"{name!r} is not a snippet id", letters),
+        (is_reserved(name), folder, f"{name!r} is a reserved name", "choose another id"),
+        (kind not in KINDS, folder, f"no kind of snippet is called {kind!r}",
+         f"use --kind {' or '.join(KINDS)}"),
+        (taken, folder, "already exists", "choose another id"),
+        (not READING.fullmatch(source), folder, f"{source!r} is not the id of a reading",
+         "give one such as online-softmax"),
+        (page and not own, page or folder, "is not a page", "name a topic such as kernels/softmax"),
     ):  # fmt: skip
         if wrong:
             raise ShelfError(Finding(project.relative_path(path), None, what, mend))
@@ -202,13 +202,13 @@ def create_snippet(
 def next_steps(name: str, source: str = PLACEHOLDER, topic: str | None = None) -> str:
     """What the author does next, a line each."""
     steps = [
-        f"python snippets/{name}/{name}.py   runs it: it scales, averages or counts; make it yours",
+        f"python snippets/{name}/{name}.py   runs it; now write your own idea",
         f"shelf run {name}   verifies it here and writes its record",
-        f"shelf check --mutants {name}   says which case rejects which mutant of a kernel",
+        f"shelf check --mutants {name}   shows which case rejects which mutant of a kernel",
     ]
     if source == PLACEHOLDER:
-        steps.append(f"name the reading that it comes from in place of `{source}` in its docstring")
+        steps.append(f"replace `{source}` in its docstring by the id of the reading it comes from")
     if topic is None:
         steps.append(f'embed it on a page: --8<-- "{name}/whole.md"')
-    steps.append("shelf check   says what a pull request still lacks; commit the folder whole")
+    steps.append("shelf check   lists what a pull request still lacks; commit the whole folder")
     return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))

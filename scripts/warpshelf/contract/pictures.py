@@ -28,7 +28,7 @@ NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # by which pages embed a picture
 
 
 def _plain_rows(value: object, shape: Shape, place: str) -> tuple[list[Any], str | None]:
-    """Rows with lists for tuples, and why they are not as `shape` has them, or None."""
+    """Rows with lists for tuples, and why they do not fit `shape`, or None."""
     try:
         rows = json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError) as error:
@@ -39,9 +39,9 @@ def _plain_rows(value: object, shape: Shape, place: str) -> tuple[list[Any], str
 def _rows_problem(
     name: str, value: object, shape: Shape, problem: Callable[[Any], str | None]
 ) -> str | None:
-    """Why what a function such as grids() returned is malformed; `problem` is asked of each row."""
+    """Why what a function such as grids() returned is malformed; `problem` checks each row."""
     if not isinstance(value, list | tuple) or not value:
-        return f"{name}() returned {short_repr(value)}, no list of rows"
+        return f"{name}() returned {short_repr(value)}, not a list of rows"
     rows, wrong = _plain_rows(value, shape, f"{name}()")
     if wrong:
         return wrong
@@ -49,7 +49,7 @@ def _rows_problem(
     for row in rows:
         place, key = f"{name[:-1]} {short_repr(row['name'])}", (row.get("set"), row["name"])
         if key in seen:
-            return f"{place} stands twice"
+            return f"{place} is there twice"
         if what := problem(row):
             return f"{place}: {what}"
         seen.add(key)
@@ -71,15 +71,15 @@ def _is_colour(value: object, least: int) -> bool:
 
 _cell_problem = problem_unless(
     lambda v: isinstance(v, list) and len(v) == 2 and _is_label(v[0]) and _is_colour(v[1], -1),
-    f"no text of at most {LONGEST} and a colour from -1 to {COLOURS - 1}",
+    f"not a text of at most {LONGEST} and a colour from -1 to {COLOURS - 1}",
 )
 _legend_problem = problem_unless(
     lambda v: isinstance(v, list) and len(v) == 2 and _is_colour(v[0], 0) and isinstance(v[1], str),
-    "no pair of a colour and what it means",
+    "not a pair of a colour and its meaning",
 )
 _labels_problem = problem_unless(
     lambda v: isinstance(v, list) and 0 < len(v) <= MOST and all(isinstance(one, str) for one in v),
-    f"no list of 1 to {MOST} names",
+    f"not a list of 1 to {MOST} names",
 )
 
 
@@ -101,10 +101,10 @@ def grids_problem(rows: object) -> str | None:
 
     def sides_problem(row: Row) -> str | None:
         if len(row["cells"]) != len(row["rows"]):
-            return f"its cells are no list of {len(row['rows'])} rows"
+            return f"its cells are not a list of {len(row['rows'])} rows"
         wide = len(row["columns"])
         odd = [number for number, line in enumerate(row["cells"]) if len(line) != wide]
-        return f"row {odd[0]} of its cells is no list of {wide}" if odd else None
+        return f"row {odd[0]} of its cells is not a list of {wide}" if odd else None
 
     return _rows_problem("grids", rows, GRID, sides_problem)
 
@@ -135,22 +135,22 @@ def _passes_problem(row: Row) -> str | None:
     """Why ranks cannot do their passes: one at a time, or a forward over a backward pass."""
     ranks, passes = len(row["held"]), row["passes"]
     if row["unit"] < 1:
-        return f"its unit is {row['unit']}, no whole number above 0"
+        return f"its unit is {row['unit']}, not a whole number above 0"
     if not 0 < len(passes) <= MOST_PASSES:
-        return f"its passes are {short_repr(passes)}, no list of 1 to {MOST_PASSES}"
+        return f"its passes are {short_repr(passes)}, not a list of 1 to {MOST_PASSES}"
     slots: list[dict[tuple[int, int], list[str]]] = [{} for _ in range(ranks)]
     for one in passes:
         what = f"the pass {short_repr(one)}"
         if low := [key for key, value in one.items() if key != "kind" and value < 0]:
-            return f"{what} has the {low[0]} {one[low[0]]}, no whole number from 0 on"
+            return f"{what} has the {low[0]} {one[low[0]]}, not a whole number from 0 on"
         if one["rank"] >= ranks:
-            return f"{what} is of a rank that held says nothing of: it has {ranks}"
+            return f"{what} has a rank that held does not list: it lists {ranks}"
         if one["start"] >= one["end"]:
-            return f"{what} ends before it has begun"
+            return f"{what} ends before it begins"
         slots[one["rank"]].setdefault((one["start"], one["end"]), []).append(one["kind"])
     for rank, taken in enumerate(slots):
         if not taken:
-            return f"rank {rank} has no pass; leave it out of held"
+            return f"rank {rank} has no pass; remove it from held"
         for (start, end), kinds in taken.items():
             if len(kinds) > 1 and sorted(kinds) != ["B", "F"]:
                 return f"rank {rank} does {' and '.join(kinds)} at once, from {start} to {end}"
@@ -197,15 +197,15 @@ def goals_problem(goals: object, rows: Sequence[Row]) -> str | None:
     for goal in () if wrong else plain:
         place = f"goal {short_repr(goal['name'])}"
         if sum(key in goal for key in MEASURES) != 1 or ("share" in goal) != ("within" in goal):
-            return f"{place} asks not for one of within with share, mean, median and worst"
+            return f"{place} must ask for one of: within with share, mean, median, worst"
         if goal.get("share", 0) > 1:
             return f"{place} asks for a share over 1"
         if not goal["sets"]:
             return f"{place} names no sets"
         if unknown := [name for name in goal["sets"] if name not in sets]:
-            return f"{place} is of the set {short_repr(unknown[0])}, which has no rows"
+            return f"{place} names the set {short_repr(unknown[0])}, which has no rows"
         if not _judged_rows(goal, rows):
-            return f"{place} is of rows that were all fitted"
+            return f"{place} has only fitted rows"
     return wrong
 
 

@@ -180,12 +180,12 @@ def _read_modules(bare: Snippet) -> tuple[Snippet | None, list[Problem]]:
     name, file = bare.id, bare.path.name
     if not ID.fullmatch(name):
         mend = "name the folder with small letters, digits and underscores, a letter first"
-        return None, [(file, None, f"{name!r} is no snippet id", mend)]
+        return None, [(file, None, f"{name!r} is not a snippet id", mend)]
     if is_reserved(name):
-        return None, [(file, None, f"{name!r} has another meaning here", "choose another id")]
+        return None, [(file, None, f"{name!r} is a reserved name", "choose another id")]
     mends = {
         bare.path: f"name the snippet's module {file}",
-        bare.cases_path: "put what verifies the snippet there; `shelf new` shows one",
+        bare.cases_path: "put what verifies the snippet there; `shelf new` writes one",
     }
     modules: list[ParsedModule] = []
     problems: list[Problem] = []
@@ -220,9 +220,9 @@ def _unreadable_problem(error: Exception, missing: str) -> tuple[int | None, str
     if isinstance(error, UnicodeDecodeError):
         return None, f"is not UTF-8 at byte {error.start}", "save the file as UTF-8"
     if isinstance(error, MemoryError | RecursionError):
-        return None, "is not valid Python: it nests too deep", "take it apart"
+        return None, "is not valid Python: it nests too deep", "split it up"
     what = f"is not valid Python: {getattr(error, 'msg', error)}"
-    return getattr(error, "lineno", None), what, "mend the syntax"
+    return getattr(error, "lineno", None), what, "fix the syntax"
 
 
 def _uses_stdlib_only(one: Snippet) -> bool:
@@ -270,7 +270,7 @@ def _read_needs(cases: ParsedModule) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _source_problems(one: Snippet) -> Iterator[Problem]:
-    """What the modules lack, say that belongs elsewhere, or say too wide to be shown."""
+    """What the modules lack, what belongs elsewhere, and what is too wide to show."""
     parsed, cases, file = one.parsed, one.cases, one.path.name
     assert parsed and cases
     if not one.title:
@@ -296,9 +296,9 @@ def _source_problems(one: Snippet) -> Iterator[Problem]:
     for name in FUNCTIONS:
         if name in cases.names and name not in cases.functions:
             line = cases.names[name]
-            yield CASES_FILE, line, f"{name} is not a function", f"define it by `def {name}`"
+            yield CASES_FILE, line, f"{name} is not a function", f"define it with `def {name}`"
     if "GOALS" in cases.names and "predictions" not in cases.names:
-        mend = "add `def predictions():`, or take GOALS out"
+        mend = "add `def predictions():`, or remove GOALS"
         yield CASES_FILE, cases.names["GOALS"], "GOALS has no predictions to judge", mend
     if "demo" in cases.names:
         yield CASES_FILE, cases.names["demo"], f"demo belongs in {file}", "move it there"
@@ -319,7 +319,7 @@ def _demo_problems(parsed: ParsedModule, is_model: bool) -> Iterator[Problem]:
         yield file, None, "demo is missing", mend
         return
     if "demo" not in parsed.functions:
-        yield file, line, "demo is not a function", "define it by `def demo`"
+        yield file, line, "demo is not a function", "define it with `def demo`"
     elif not parsed.accepts_count("demo", 0 if is_model else 1):
         taken = "no argument" if is_model else "one argument, the device"
         yield file, line, f"demo does not take {taken}", f"write `def {written}:`"
@@ -336,7 +336,7 @@ def _import_problems(parsed: ParsedModule) -> Iterator[Problem]:
             mend = "keep the snippet a plain module that a reader can copy out"
             yield file, line, "imports the tooling", mend
         if module == "cuda":
-            yield file, line, "imports `cuda` bare", "write `from snippets import cuda`"
+            yield file, line, "imports the top-level `cuda`", "write `from snippets import cuda`"
     if touched := parsed.changes_path:
         mend = "import from `snippets`, which the install puts there"
-        yield file, touched, "touches sys.path", mend
+        yield file, touched, "changes sys.path", mend

@@ -235,7 +235,7 @@ class Anchors:
         name, _, number = anchor.rpartition("+")
         starts = self._starts.get(name, [])
         if not number.isdecimal() or int(number) >= len(starts):
-            raise LookupError(f"{anchor!r} is no place of this file; run its snippet again")
+            raise LookupError(f"{anchor!r} is not a place in this file; run its snippet again")
         return starts[int(number)]
 
 

@@ -33,9 +33,9 @@ def is_amount(value: Any) -> bool:
     return shape_problem(value, NUMBER, "") is None and value >= 0
 
 
-amount_problem = problem_unless(is_amount, "no number of 0 or more")
-whole_problem = problem_unless(lambda v: isinstance(v, int) and is_amount(v), "no whole number")
-words_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "no words")
+amount_problem = problem_unless(is_amount, "not a number of 0 or more")
+whole_problem = problem_unless(lambda v: isinstance(v, int) and is_amount(v), "not a whole number")
+words_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "not a text")
 
 
 # The space that a kernel's parameters span: what SPACE must be, and its configurations.
@@ -93,7 +93,7 @@ def _cases_problem(value: object) -> str | None:
     if not isinstance(value, list | tuple):
         return f"is {short_repr(value)}"
     for index, case in enumerate(value):
-        flaw = json_flaw(case) if isinstance(case, dict) else "is no dict"
+        flaw = json_flaw(case) if isinstance(case, dict) else "is not a dict"
         if flaw:
             return f"cannot be recorded: number {index} {flaw}"
     return None
@@ -103,7 +103,7 @@ def _functions_problem(value: object) -> str | None:
     if not isinstance(value, dict) or not value:
         return f"is {short_repr(value)}"
     odd = [k for k, function in value.items() if not isinstance(k, str) or not callable(function)]
-    return f"names {short_repr(odd[0])}, which is no function" if odd else None
+    return f"names {short_repr(odd[0])}, which is not a function" if odd else None
 
 
 def _parameters_problem(value: object) -> str | None:
@@ -112,23 +112,23 @@ def _parameters_problem(value: object) -> str | None:
     for name, values in value.items():
         said = f"has {name!r:.40}"
         if not isinstance(name, str) or not name.isidentifier():
-            return f"{said}, no name that a function could take"
+            return f"{said}, not a parameter name"
         if not isinstance(values, tuple) or not values:
-            return f"{said} with {short_repr(values)}, no tuple of values"
+            return f"{said} with {short_repr(values)}, not a tuple of values"
         words = [str(one) for one in values]  # as a row of a record has them, between blanks
         plain = all(isinstance(one, int | float | str) for one in values)
         if not plain or json_flaw(values) or any(w.split() != [w] or ":" in w for w in words):
             return f"{said} with {short_repr(values)}, not plain values"
         if len(set(values)) < len(values):
-            return f"{said} with a value twice"
+            return f"{said} with the same value twice"
     return None
 
 
-_function_problem = problem_unless(callable, "no function")
-_case_problem = problem_unless(lambda v: isinstance(v, dict) and not json_flaw(v), "no case")
+_function_problem = problem_unless(callable, "not a function")
+_case_problem = problem_unless(lambda v: isinstance(v, dict) and not json_flaw(v), "not a case")
 _pair_problem = problem_unless(
     lambda v: isinstance(v, tuple) and len(v) == 2 and is_amount(v[0]) and not words_problem(v[1]),
-    "no error and why",
+    "not an error with a reason",
 )
 CASES_MEND = "make it a tuple of dicts of plain values"
 FUNCTIONS_MEND = "make it a dict of name to function"
@@ -182,7 +182,7 @@ class Obligations:
 
 
 class MalformedCases(Exception):
-    """The values of cases.py are not as the contract has them: (name, what is wrong, mend) each."""
+    """The values of cases.py break the contract: (name, what is wrong, mend) each."""
 
     def __init__(self, problems: list[tuple[str, str, str]]) -> None:
         super().__init__("; ".join(what for _, what, _ in problems))
@@ -229,32 +229,32 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
 def _name_problems(
     names: Mapping[str, Any], needs: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with what well-formed values name, and with the size of SPACE."""
+    """What is wrong with the names in well-formed values, and with the size of SPACE."""
     variants, peers = list(names["VARIANTS"]), names["PEERS"]
     if shared := sorted(peers.keys() & variants):
-        yield "PEERS", f"{shared[0]!r} is a variant as well", "rename one of them"
+        yield "PEERS", f"{shared[0]!r} is also a variant", "rename one of them"
     for name in sorted(needs.get("variants", {}).keys() - {*variants, *peers}, key=str):
-        yield "NEEDS", f"NEEDS['variants'] names {name!r}, which is no variant", "mend it"
+        yield "NEEDS", f"NEEDS['variants'] names {name!r}, which is not a variant", "fix the name"
     for name, index, case in ((n, i, c) for n in LISTS for i, c in enumerate(names.get(n, ()))):
         place = f"{name}[{index}]"
         chosen, kills = case.get("variants", []), case.get("kills", [])
         if not isinstance(chosen, list | tuple) or any(item not in variants for item in chosen):
             what = f"{place}['variants'] is {short_repr(chosen)}"
-            yield name, what, "name variants of VARIANTS in a list"
+            yield name, what, "list names from VARIANTS"
         if name == "TIMED" and "kills" in case:
-            yield name, f"{place} has kills", "leave it to CASES, which are verified"
+            yield name, f"{place} has kills", "move it to CASES, which are verified"
         elif not isinstance(kills, list | tuple) or not all(isinstance(one, str) for one in kills):
-            yield name, f"{place}['kills'] is {short_repr(kills)}", "name mutants in a list"
+            yield name, f"{place}['kills'] is {short_repr(kills)}", "write a list of mutants"
     if "SPACE" in names:
         try:
             size = sum(1 for _ in Space(**names["SPACE"]).configurations())
         except Exception as error:  # whatever allowed() does
             what = f"SPACE['allowed'] raised {type(error).__name__}: {error}"
-            yield "SPACE", what, "make it take every configuration"
+            yield "SPACE", what, "make it accept every configuration"
         else:
             if not 2 <= size <= MOST:
-                what = f"SPACE allows {size} configurations, and 2 to {MOST} can be searched"
-                yield "SPACE", what, "give other parameters, or allow others"
+                what = f"SPACE allows {size} configurations, outside 2 to {MOST}"
+                yield "SPACE", what, "change the parameters or allowed()"
 
 
 def cost_problem(cost: object) -> str | None:

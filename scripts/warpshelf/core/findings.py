@@ -22,7 +22,7 @@ def printable_line(text: str, longest: int = LONGEST) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """The mend where a library lacks: how to install the extra of pyproject.toml that has it."""
+    """The mend for a missing library: install the extra of pyproject.toml that has it."""
     return f"install the extra: `.venv/bin/pip install -c constraints.txt -e '.[{extra}]'`"
 
 
@@ -50,7 +50,7 @@ class Finding:
 
 
 class ShelfError(Exception):
-    """Something was found wrong. `findings` says what; `str()` gives one line for each."""
+    """Something is wrong. `findings` says what; `str()` gives a line for each."""
 
     def __init__(self, findings: Finding | Iterable[Finding]) -> None:
         self.findings = [findings] if isinstance(findings, Finding) else list(findings)

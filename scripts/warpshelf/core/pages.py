@@ -58,7 +58,7 @@ def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
                 mark = getattr(error, "problem_mark", None)
                 what = f"the front matter is not YAML: {getattr(error, 'problem', None) or error}"
                 line = mark.line + 2 if mark else 1
-                findings.append(Finding(path, line, what, "quote the value, or mend the indent"))
+                findings.append(Finding(path, line, what, "quote the value, or fix the indent"))
         pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)
     return pages, findings
 
