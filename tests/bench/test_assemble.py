@@ -208,7 +208,7 @@ def test_what_was_printed_twice_is_published() -> None:
         (b"\xed\xa0\x80", b"\xed\xa0\x80", "byte 0xed"),  # half a surrogate pair
         (b"a\n1\n", b"a\n2\n", "line 2 is '2' where '1' stood"),
         (b"a\n", b"", "line 1 is 'nothing' where 'a' stood"),
-        (b"a\n", b"a", "the line ends differ"),
+        (b"a\n", b"a", "the line endings differ"),
     ],
 )
 def test_what_cannot_be_published_is_unfit(first: bytes, second: bytes, says: str) -> None:
@@ -304,7 +304,7 @@ def test_the_difference_names_a_line_that_differs(first: str, second: str) -> No
     said = first_difference(first, second)
     old, new = first.splitlines(), second.splitlines()
     if old == new:
-        assert said == "the line ends differ"
+        assert said == "the line endings differ"
         return
     found = re.match(r"line (\d+) is ", said)
     assert found

@@ -179,7 +179,7 @@ def test_a_run_says_first_what_it_will_do_but_not_where_all_is_current(trial: Tr
         "0 demos run, 0 records trusted, 1 verified here"
     ]
     again = trial.shelf("run", "--force", "--workers", "1").stderr.splitlines()
-    assert again[0].endswith("judged by earlier runs here")
+    assert again[0].endswith("estimate from earlier runs here")
 
 
 def test_what_tasks_took_is_recorded_and_alone_rewrites_nothing(trial: Trial) -> None:

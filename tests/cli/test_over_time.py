@@ -219,12 +219,12 @@ def test_a_record_in_a_bundle(repository: Repository) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nobody", "is no record of sound and no file"),
+        ("nobody", "is neither a record of sound nor a file"),
         (f"{SLUG}.2", f"({SLUG}, imaginary-z1)"),
-        (f"{SLUG}@nowhere", "is not there as of nowhere"),
+        (f"{SLUG}@nowhere", "does not exist at nowhere"),
         (f"{SLUG}@HEAD~9", "`shelf history sound`"),
         ("docs/index.md", "is not the JSON of a record"),
-        (f"{SLUG}@--help", "is not there as of --help"),
+        (f"{SLUG}@--help", "does not exist at --help"),
     ],
 )
 def test_a_name_that_means_nothing_is_one_line(

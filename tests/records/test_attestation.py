@@ -138,7 +138,9 @@ def test_what_does_not_hold_is_refused(
     make: Make, says: str, sigstore: Sigstore, root: Path, tmp_path: Path
 ) -> None:
     path = written(tmp_path, make(sigstore, statement(["ab" * 32])))
-    with pytest.raises(ShelfError, match=rf"attestation\.json: does not hold: .*{says}") as refused:
+    with pytest.raises(
+        ShelfError, match=rf"attestation\.json: does not verify: .*{says}"
+    ) as refused:
         bundle.verify_statement(path, root)
     assert len(one_line_each(refused.value)) == 1
 
@@ -160,7 +162,7 @@ def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path)
     with pytest.raises(ShelfError) as refused:
         bundle.read_statement(path, "a.json")
     [line] = one_line_each(refused.value)
-    assert line.startswith("a.json: is no attestation of a job: ") and says in line
+    assert line.startswith("a.json: is not the attestation of a job: ") and says in line
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
     path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
     with pytest.raises(ShelfError, match="does not hold"):
         bundle.verify_statement(path)
-    with pytest.raises(ShelfError, match="is no trusted root"):
+    with pytest.raises(ShelfError, match="is not a trusted root"):
         bundle.verify_statement(path, path)
 
 
@@ -232,12 +234,12 @@ def test_a_record_of_a_job_is_refused_without_its_attestation(
     checked: Checkout, sigstore: Sigstore, root: Path
 ) -> None:
     record = made(checked)
-    [line] = checked.refuses([record], "and nothing attests that")
+    [line] = checked.refuses([record], "without an attestation")
     assert "--attestation FILE" in line and "--by NAME" in line
     terms = attested(checked, sigstore, root, record)
     checked.refuses([made(checked, date="2026-11-23T00:00:00Z")], "changed since", **terms)
     other = made(checked) | {"origin": {"job": f"{RUN}9"}}
-    checked.refuses([other], "and its attestation is of", **terms)
+    checked.refuses([other], "but its attestation names", **terms)
     checked.refuses([checked.record()], "nothing to attest", **terms)
     assert checked.take([record], by={"who": "Ada"})[0]
     assert findings(checked) == []
@@ -276,18 +278,20 @@ def test_a_check_sees_what_does_not_belong_together(
     assert any("changed since" in line for line in findings(checked))
     place.write_text(json.dumps(json.loads(good)))  # the same, laid out otherwise
     [line] = findings(checked)
-    assert "is not written as it was attested" in line
+    assert "differs from the attested file" in line
     place.write_text(good)
     kept.write_text("{}")
     [line] = findings(checked)
-    assert line.startswith(f"snippets/softmax/results/attestations/{KEY}.json: is no attestation")
+    assert line.startswith(
+        f"snippets/softmax/results/attestations/{KEY}.json: is not the attestation"
+    )
     kept.unlink()
     [line] = findings(checked)
-    assert "says that a job made it, and has no attestation" in line
+    assert "names a job as its origin, but has no attestation" in line
     kept.write_text(signed)
     (kept.parent / "nvidia-h100.json").write_text(signed)
     [line] = findings(checked)
-    assert line.endswith("attestations/nvidia-h100.json: attests no record; remove it")
+    assert line.endswith("attestations/nvidia-h100.json: belongs to no record; remove it")
 
 
 def test_a_full_disk_leaves_neither_record_nor_attestation(

@@ -94,10 +94,10 @@ FORGED: dict[str, tuple[Callable[[Record], None], str]] = {
     "timed case left out": (without("cases.2"), 'leaves out the timed case .*"m": 4096'),
     "case changed": (
         at(f"{ROW}.case.n", 780),
-        'a case that is not due: .*"n": 780.*leaves out the case .*"n": 781',
+        'a case that is not expected: .*"n": 780.*leaves out the case .*"n": 781',
     ),
-    "case added": (case_added, 'has a case that is not due: the case {"m": 2}'),
-    "case twice": (case_twice, "has a case that is not due"),
+    "case added": (case_added, 'has a case that is not expected: the case {"m": 2}'),
+    "case twice": (case_twice, "has a case that is not expected"),
     "variant left out": (
         without(f"{ROW}.results.1"),
         "leaves out the variant 'online' on the case",
@@ -108,15 +108,15 @@ FORGED: dict[str, tuple[Callable[[Record], None], str]] = {
     ),
     "variant added": (
         at(f"{ROW}.results", more_results(made_up_records.result("better"))),
-        "has the variant 'better', which is not due on the case",
+        "has the variant 'better', which is not expected on the case",
     ),
     "variant twice": (
         at(f"{ROW}.results", more_results(made_up_records.result("online"))),
-        "has the variant 'online', which is not due on the case",
+        "has the variant 'online', which is not expected on the case",
     ),
     "variant as peer": (
         at(f"{ROW}.results.1.role", "peer"),
-        "the peer 'online', which is not due.*leaves out the variant 'online'",
+        "the peer 'online', which is not expected.*leaves out the variant 'online'",
     ),
     "peer left out": (
         without("cases.2.results.3"),
@@ -154,11 +154,11 @@ def test_a_forged_record_is_found_out(forge: Callable[[Record], None], says: str
 def test_a_loosened_measure_of_the_cpu_is_found_out_by_a_fresh_one() -> None:
     loose = record(0)
     loose["due"][0]["tolerance"] = 1.0
-    assert faults(loose) == ["says other than the source what is due"]
+    assert faults(loose) == ["expects other results than the source"]
     del loose["due"]
-    assert faults(loose) == ["says other than the source what is due"]
+    assert faults(loose) == ["expects other results than the source"]
     assert faults(record(), loose) == [
-        "cannot be checked: the record of the CPU does not say what is due"
+        "cannot be checked: the CPU record does not say what to expect"
     ]
 
 
@@ -211,8 +211,8 @@ def test_predictions_and_goals_are_those_of_the_cpu() -> None:
     assert faults(claim, truth, kind="model") == [
         "leaves out the prediction 'a <b> node', or has it with another published figure",
         "leaves out the prediction 'middle', or has it with another published figure",
-        "has the prediction 'middle', which is not due so",
-        "asks for other goals of its predictions",
+        "has the prediction 'middle', which is not expected like this",
+        "has other goals for its predictions",
     ]
 
 
@@ -304,7 +304,7 @@ def test_a_loosened_record_of_the_cpu_fails_the_next_run_of_all_in_a_fresh_check
     (checked.root / ".shelf" / "ledger.json").unlink()
     run = checked.shelf("run", "--all")
     assert run.returncode == 1
-    assert "cpu.json: says other than the source what is due" in run.stderr
+    assert "cpu.json: expects other results than the source" in run.stderr
     assert "cpu.json: allows the variant 'product' an error of 1.0" in run.stderr
     assert checked.shelf("run", "--force").returncode == 0
     assert checked.shelf("run").returncode == 0

@@ -61,17 +61,17 @@ def put(line: str) -> Callable[[dict[str, Any]], object]:
     ("what", "says"),
     [
         (lambda one: one.update(figures=list(TIMES)), "has the figures median"),
-        (lambda one: one.update(rows={}), "is of nothing"),
-        (lambda one: one["rows"].update(gpu=lines(one)), "'gpu', which is no architecture"),
-        (lambda one: lines(one).pop(), "has other configurations than elsewhere"),
+        (lambda one: one.update(rows={}), "is empty"),
+        (lambda one: one["rows"].update(gpu=lines(one)), "'gpu', which is not an architecture"),
+        (lambda one: lines(one).pop(), "has other configurations than on other targets"),
         (put("16 0"), "no colon"),
-        (put("16 0: 1 2 three 4 5"), "a figure that is no number"),
+        (put("16 0: 1 2 three 4 5"), "a figure that is not a number"),
         (put("16: 1 2 3 4 5"), "has 1 values for 2 parameters"),
         (put("17 0: 1 2 3 4 5"), "has the value 17, which its parameter does not take"),
         (put("16 1: 1 2 3 4 5"), "has a configuration twice"),
         (put("16 0: 1 2 3 4"), "has 4 figures, not 5"),
-        (put("16 0: 1 2 3 4 nan"), "has a figure below 0, or none"),
-        (put("16 0: 1 2 3 4 -5"), "has a figure below 0, or none"),
+        (put("16 0: 1 2 3 4 nan"), "has a figure that is negative or not finite"),
+        (put("16 0: 1 2 3 4 -5"), "has a figure that is negative or not finite"),
     ],
 )
 def test_what_no_run_would_have_written_is_refused(what: Callable, says: str) -> None:
@@ -92,7 +92,7 @@ def test_an_honest_space_has_no_fault() -> None:
     ("claim", "says"),
     [
         ({}, "leaves out its space"),
-        ({"space": space_of(1, timed={"m": 8})}, "states other timed of its space"),
+        ({"space": space_of(1, timed={"m": 8})}, "states another timed of its space"),
         ({"space": space_of(1, rows={"sm_90": ["16 0: 2 1 3 15"]})}, "leaves out 3 configurations"),
     ],
 )
@@ -102,7 +102,9 @@ def test_a_space_that_leaves_out_what_is_due_is_found(claim: dict, says: str) ->
 
 def test_a_space_that_adds_is_found() -> None:
     less = space_of(rows={"sm_90": space_of()["rows"]["sm_90"][:3]})
-    assert "1 configurations that are not due" in next(
+    assert "1 unexpected configurations" in next(
         space.space_errors({"space": space_of(1)}, {"space": less})
     )
-    assert next(space.space_errors({"space": space_of(1)}, {})) == "has a space, which is not due"
+    assert (
+        next(space.space_errors({"space": space_of(1)}, {})) == "has a space, which is not expected"
+    )

@@ -127,11 +127,11 @@ def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippe
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (None, "is not of the code that its record is of"),
+        (None, "was made from different code than its record"),
         (b"no archive at all", "is not an xz file"),
         (
             files.pack_json({"record": {"digest": "sha256:" + "0" * 64, **LARGE}}),
-            "is not of the code",
+            "was made from different code",
         ),
         (files.pack_json({"record": {"digest": "OWN"}}), "lacks the 'grids' of its record"),
         (files.pack_json({"record": {"digest": "OWN"}})[:-4], "is cut off"),
@@ -171,7 +171,7 @@ def test_rows_that_are_not_of_their_columns_are_told(
     change(filed)
     path.write_text(json.dumps(filed))
     records, (finding,) = store.load_records(softmax)
-    assert records == {} and "rows that are not of its columns" in finding.what
+    assert records == {} and "rows that do not fit its columns" in finding.what
 
 
 @pytest.mark.parametrize("key", ["date", "commit", "command"])

@@ -49,7 +49,7 @@ def _rows_problem(
     for row in rows:
         place, key = f"{name[:-1]} {short_repr(row['name'])}", (row.get("set"), row["name"])
         if key in seen:
-            return f"{place} is there twice"
+            return f"{place} occurs twice"
         if what := problem(row):
             return f"{place}: {what}"
         seen.add(key)

@@ -47,16 +47,16 @@ STATED = {
 }
 INVOCATION = re.compile(rf"(?P<job>{JOB.pattern})/attempts/[0-9]{{1,6}}", re.ASCII)
 PUBLISHED = "sigstore.json"  # how the name of an attestation ends beside a published record
-MEND = "give the file that the job handed back beside the records"
+MEND = "give the attestation that the job uploaded with the records"
 
 LARGEST = 2**30  # bytes of a bundle to read: that of a fleet holds thousands of records
 MOST = 10_000  # records in a bundle; each may have a finding
 
 
 def person_origin(name: str) -> Origin:
-    """The origin of records that a person made; a ValueError where it is no name."""
+    """The origin of records that a person made; ValueError if `name` is not a name."""
     if not PERSON.fullmatch(name):
-        raise ValueError(f"{name!r:.60} is no name: up to 80 characters on a line, without < and >")
+        raise ValueError(f"{name!r:.60} is not a name: at most 80 characters on a line, no < or >")
     return {"who": name}
 
 
@@ -123,7 +123,7 @@ def read_statement(path: Path, shown: str) -> Statement:
         if not (found := INVOCATION.fullmatch(invocation)):
             raise ValueError(f"its job is {invocation!r:.80}")
     except (ValueError, TypeError, KeyError) as error:
-        raise file_error(shown, f"is no attestation of a job: {error}", MEND) from None
+        raise file_error(shown, f"is not the attestation of a job: {error}", MEND) from None
     digests = {one["digest"].get("sha256", "") for one in stated["subject"]} - {""}
     return Statement(files.dump_json(value), frozenset(digests), found["job"], invocation)
 
@@ -131,9 +131,9 @@ def read_statement(path: Path, shown: str) -> Statement:
 def _attestation_errors(statement: Statement, record: Record) -> Iterator[str]:
     """Why a statement does not attest a record that says that a job made it."""
     if (job := record["origin"]["job"]) != statement.job:
-        yield f"says that {job} made it, and its attestation is of {statement.job}"
+        yield f"names {job} as its origin, but its attestation names {statement.job}"
     if record_checksum(record) not in statement.digests:
-        yield "is not among the files that its attestation names: it was changed since, or is other"
+        yield "is not among the files that its attestation names, or was changed since"
 
 
 def check_attestations(snippet: Snippet, records: Mapping[str, Record]) -> Iterator[Finding]:
@@ -148,9 +148,9 @@ def check_attestations(snippet: Snippet, records: Mapping[str, Record]) -> Itera
                 # The file as it lies there, since that is what others verify.
                 text = place.read_bytes().replace(b"\r\n", b"\n")
                 if text != schema.record_text(record).encode("utf-8"):
-                    faults.append("is not written as it was attested")
+                    faults.append("differs from the attested file")
             else:
-                faults = ["says that a job made it, and has no attestation"]
+                faults = ["names a job as its origin, but has no attestation"]
         except ShelfError as error:
             yield from error.findings
             continue
@@ -158,11 +158,11 @@ def check_attestations(snippet: Snippet, records: Mapping[str, Record]) -> Itera
         yield from (Finding(relative(place), None, fault, again) for fault in faults)
     for path in sorted((snippet.results / store.ATTESTATIONS).glob("*")):
         if path.suffix != ".json" or path.stem not in by_job:
-            yield Finding(relative(path), None, "attests no record", "remove it")
+            yield Finding(relative(path), None, "belongs to no record", "remove it")
 
 
 def verify_statement(path: Path, trusted_root: Path | None = None) -> Statement:
-    """What the bundle at `path` states, once its signature has been seen to hold.
+    """What the bundle at `path` states, once its signature is verified.
 
     The certificate must be of Fulcio, chain to the trusted root, be logged, and name this project's
     GPU workflow on main and the run that the statement names; the signature must be of its key and
@@ -189,15 +189,15 @@ def verify_statement(path: Path, trusted_root: Path | None = None) -> Statement:
         else:
             verifier = Verifier(trusted_root=TrustedRoot.from_file(str(trusted_root)))
     except (Error, ValueError, OSError) as error:
-        what = f"is no trusted root: {' '.join(str(error).split())[:400]}"
+        what = f"is not a trusted root: {' '.join(str(error).split())[:400]}"
         where = shown if trusted_root is None else trusted_root.as_posix()
-        raise file_error(where, what, "name one of Sigstore's") from None
+        raise file_error(where, what, "give a Sigstore trusted root") from None
     try:
         kind, _ = verifier.verify_dsse(Bundle.from_json(statement.text), identity)
         if kind != PAYLOAD:
             raise ValueError(f"its payload is {kind!r:.60}")
     except (Error, ValueError) as error:
-        what = f"does not hold: {' '.join(str(error).split())[:400]}"
+        what = f"does not verify: {' '.join(str(error).split())[:400]}"
         raise file_error(shown, what, MEND) from None
     return statement
 
@@ -215,27 +215,27 @@ def join_texts(texts: Iterable[str]) -> str:
 
 
 def _read_items(path: Path, shown: str) -> list[tuple[str, object]]:
-    """What should be the records of a bundle, each behind its place."""
+    """The items of a bundle that should be records, each after its place."""
     value = store.read_json(path, shown, LARGEST)
     if store.schema_version(value) > SCHEMA:
         store.check_record(value, shown)
     records = value.get("records") if isinstance(value, dict) and len(value) == 2 else None
     if not isinstance(records, list) or store.schema_version(value) < 1:
-        mend = "name what `shelf run --out FILE` wrote"
-        raise file_error(shown, "is no bundle of records", mend)
+        mend = "give a file that `shelf run --out FILE` wrote"
+        raise file_error(shown, "is not a bundle of records", mend)
     if len(records) > MOST:
-        what = f"holds {len(records)} records; {MOST} are the most"
+        what = f"holds {len(records)} records; the limit is {MOST}"
         raise file_error(shown, what, "import it in parts")
     return [(f"{shown} records[{index}]", item) for index, item in enumerate(records)]
 
 
 def read_bundle(path: Path) -> list[Record]:
-    """The records of a bundle; a ShelfError where it is none, or one of them is malformed."""
+    """The records of a bundle; ShelfError if it or one of them is malformed."""
     return [store.check_record(item, place) for place, item in _read_items(path, path.as_posix())]
 
 
 class ImportTerms(NamedTuple):
-    """On what terms a bundle is taken in."""
+    """The terms on which a bundle is imported."""
 
     skip_stale: bool = False
     by: Origin | None = None  # who made its records, whatever they say
@@ -255,7 +255,7 @@ class ImportResult(NamedTuple):
 def import_bundle(
     project: Project, snippets: Iterable[Snippet], path: Path, terms: ImportTerms | None = None
 ) -> ImportResult:
-    """Put the records of a bundle in place: all of them, or none.
+    """Import the records of a bundle: all of them, or none.
 
     A current record of the CPU stays where there is one, since it is made again everywhere.
 
@@ -281,7 +281,7 @@ def import_bundle(
             except ShelfError as error:
                 findings.extend(error.findings)
     if terms.attested and not any("job" in one.get("origin", {}) for _, one, _ in good):
-        what = "holds no record that a job made, so there is nothing to attest"
+        what = "holds no record of a job, so there is nothing to attest"
         findings.append(Finding(shown, None, what, "leave out --attestation"))
     if findings:
         raise ShelfError(findings)
@@ -309,16 +309,16 @@ def _sort_records(
         wrong = None
         if snippet is None:
             wrong = (
-                f"is of the snippet {name!r}, which is not here",
+                f"belongs to the snippet {name!r}, which is missing here",
                 "check out the branch that has it",
             )
         elif (name, slug) in seen:
-            wrong = f"is a second record of {name} on {slug}", "leave one of them out"
+            wrong = f"is a second record of {name} on {slug}", "remove one of them"
         elif record["digest"] != snippet.digest and terms.skip_stale:
             left.append(name)
         elif record["digest"] != snippet.digest:
-            mend = "check out the code it ran, or leave such records out by --skip-stale"
-            wrong = f"{name}: was made from other code than this checkout's", mend
+            mend = "check out the code it ran, or skip such records with --skip-stale"
+            wrong = f"{name}: was made from different code than this checkout has", mend
         elif record["kind"] != snippet.kind:
             wrong = f"{name}: is a {snippet.kind}, not a {record['kind']}", AGAIN
         else:
@@ -334,7 +334,7 @@ def _sort_records(
 def _record_faults(
     snippet: Snippet, record: Record, truth: Record | None, terms: ImportTerms
 ) -> Iterator[tuple[str, str]]:
-    """What a record claims other than `truth`, the CPU's, and we allow, or fails to say; mends."""
+    """What a record claims against `truth`, the CPU's, and our rules, or lacks; with mends."""
     faults = list(validate_import.record_errors(record, snippet, terms.now))
     at = commit_time(snippet.project.root, record["commit"] or "0")
     if at is not None and validate_import.creation_time(record) + validate_import.AHEAD < at:
@@ -345,15 +345,15 @@ def _record_faults(
     elif snippet.kind == "kernel" or snippet.cannot_run(None, 0) is None:
         # Where a program or model cannot run, there can be none, and it lists nothing that is due.
         mend = f"run `shelf run {snippet.id}` first, on any machine"
-        yield "there is no current record of the CPU to check it against", mend
+        yield "there is no current CPU record to check it against", mend
     yield from ((fault, AGAIN) for fault in faults)
     if record["machine"]["slug"] == CPU:
         return
     origin = record.get("origin")
     if origin is None:
-        yield "does not say who made it", "say so by `--by NAME`, or set git's user.name"
+        yield "does not say who made it", "add `--by NAME`, or set git's user.name"
     elif "job" in origin and terms.attested is None:
-        mend = "give the job's attestation by `--attestation FILE`, or your name by `--by NAME`"
-        yield f"says that {format_origin(origin)} made it, and nothing attests that", mend
+        mend = "add the job's `--attestation FILE`, or your name with `--by NAME`"
+        yield f"names {format_origin(origin)} as its origin, without an attestation", mend
     elif "job" in origin and terms.attested is not None:
         yield from ((fault, MEND) for fault in _attestation_errors(terms.attested, record))

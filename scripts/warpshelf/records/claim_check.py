@@ -45,20 +45,20 @@ FORMULAS = {
 
 
 def claim_errors(claim: Record, truth: Record, snippet: Snippet) -> list[str]:
-    """What `claim` leaves out, adds or loosens beside `truth`, the record of the CPU, in words."""
+    """What `claim` lacks, adds or loosens against `truth`, the record of the CPU, in words."""
     found: list[str] = []
     if snippet.kind == "kernel":
         found += [*_kernel_errors(claim, truth, snippet), *_compiled_errors(claim, truth)]
     if snippet.kind == "kernel" or snippet.cannot_run(None, 0) is None:
         found += _formula_errors(claim, truth)
         pictures = [key for key in ("timelines", "grids") if claim.get(key) != truth.get(key)]
-        found += [f"draws other {key} than a CPU" for key in pictures]
+        found += [f"has other {key} than the CPU's record" for key in pictures]
     ran = snippet.cannot_run(claim["machine"]["sm"], claim["machine"]["gpus"]) is None
     if not ran and claim["demo"]:
-        found.append("has the output of a demo, though the snippet does not run there")
+        found.append("has a demo's output, though the snippet does not run there")
     if ran and truth["demo"] and not texts_agree(truth["demo"], claim["demo"]):
         where = first_difference(truth["demo"], claim["demo"])
-        found.append(f"its demo printed other than on a CPU: {where}")
+        found.append(f"its demo printed something else than on a CPU: {where}")
     return found
 
 
@@ -77,8 +77,8 @@ def first_difference(first: str, second: str) -> str:
     lines = zip_longest(first.splitlines(), second.splitlines(), fillvalue="nothing")
     for number, (a, b) in enumerate(lines, 1):
         if a != b:
-            return f"line {number} is {b!r:.80} where {a!r:.80} stood"
-    return "the line ends differ"
+            return f"line {number} is {b!r:.80} instead of {a!r:.80}"
+    return "the line endings differ"
 
 
 def due_from_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -123,12 +123,12 @@ def _compiled_errors(claim: Record, truth: Record) -> Iterator[str]:
     for kernel, variant, _, arch in sorted(due.keys() - mine.keys()):
         yield f"leaves out the compiled figures of {kernel} in {variant!r} for {arch}"
     for kernel, variant, _, arch in sorted(mine.keys() - due.keys()):
-        yield f"has compiled figures of {kernel} in {variant!r} for {arch}, which are not due"
+        yield f"has compiled figures of {kernel} in {variant!r} for {arch}, which are not expected"
     for key in sorted(mine.keys() & due.keys()):
         if mine[key]["compiler"] == due[key]["compiler"] and mine[key] != due[key]:
             odd = next(name for name in mine[key] if mine[key][name] != due[key][name])
             told = f"{mine[key][odd]} {odd}, not {due[key][odd]}"
-            yield f"says that {key[0]} in {key[1]!r} for {key[3]} has {told}"
+            yield f"gives {key[0]} in {key[1]!r} for {key[3]} {told}"
 
 
 def _formula_errors(claim: Record, truth: Record) -> Iterator[str]:
@@ -138,24 +138,24 @@ def _formula_errors(claim: Record, truth: Record) -> Iterator[str]:
         for name, *_ in sorted(due.keys() - mine.keys()):
             yield f"leaves out the {what} {name!r}, or has it with another {more}"
         for name, *_ in sorted(mine.keys() - due.keys()):
-            yield f"has the {what} {name!r}, which is not due so"
+            yield f"has the {what} {name!r}, which is not expected like this"
         if mine.keys() == due.keys() and len(claim.get(part, ())) != len(truth.get(part, ())):
             yield f"has a {what} twice"
         for key in sorted(mine.keys() & due.keys()):
             if not math.isclose(mine[key][value], due[key][value], rel_tol=near):
                 yield says.format(mine[key][value], key[0], due[key][value])
     if claim.get("goals") != truth.get("goals"):
-        yield "asks for other goals of its predictions"
+        yield "has other goals for its predictions"
 
 
 def _kernel_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[str]:
     machine, due = claim["machine"], truth.get("due", [])
     on_cpu = machine["gpus"] == 0
     if not due:
-        yield "cannot be checked: the record of the CPU does not say what is due"
+        yield "cannot be checked: the CPU record does not say what to expect"
         return
     if on_cpu and _sorted_due(claim) != _sorted_due(truth):
-        yield "says other than the source what is due"
+        yield "expects other results than the source"
     why = snippet.cannot_run(machine["sm"], machine["gpus"])
     # Results are of a GPU's SM version, on a CPU of that of the PTX which it executed.
     executed = architectures.sm_version(MAIN) if MAIN in claim.get("targets", ()) else None
@@ -186,7 +186,7 @@ def _kernel_errors(claim: Record, truth: Record, snippet: Snippet) -> Iterator[s
             if beside := checked.get(label):
                 yield from _cpu_case_errors(row, beside)
         else:
-            yield f"has a case that is not due: {label}"
+            yield f"has a case that is not expected: {label}"
     oversized = [_oversized_case(skip["what"], skip["reason"]) for skip in skips]
     for label, rows in left.items():
         for row in rows:
@@ -221,7 +221,7 @@ def _case_errors(
     for result in row["results"]:
         what = f"{result['role']} {result['name']!r}"
         if (result["role"], result["name"]) not in left:
-            yield f"has the {what}, which is not due {where}"
+            yield f"has the {what}, which is not expected {where}"
             continue
         left.remove((result["role"], result["name"]))
         verdict, reason, needs = result["verdict"], result.get("reason", ""), spared[result["name"]]
@@ -232,7 +232,7 @@ def _case_errors(
         elif verdict != "skipped" and needs is not None:
             yield f"has a result of the {what} {where}, which NEEDS excludes: {needs}"
         if verdict == "failed" and not reason.strip():
-            yield f"says of the {what} that it failed {where}, and not why"
+            yield f"does not say why the {what} failed {where}"
         if verdict != "passed":
             if odd := sorted(result.keys() & ONLY_PASSED):
                 yield f"has the {odd[0]} of the {what} {where}, which did not pass"
@@ -241,7 +241,7 @@ def _case_errors(
             allowed = f"{result.get('tolerance')} {where}, not {due['tolerance']}"
             yield f"allows the {what} an error of {allowed}"
         if row["timed"] and not result.keys() & {"time", "untimed"}:
-            yield f"has neither a time of the {what} {where} nor a reason"
+            yield f"has neither a time of the {what} {where} nor a reason for none"
         if not row["timed"] and "untimed" in result:
             yield f"gives a reason for having no time of the {what} {where}, which is not timed"
         if row["timed"] and "refuses" in result:
@@ -279,4 +279,4 @@ def _cpu_case_errors(row: Mapping[str, Any], checked: Mapping[str, Any]) -> Iter
         refused, due = (set(one.get("refuses", ())) for one in (result, truth))
         if refused != due:
             odd = ", ".join(sorted(refused ^ due))
-            yield f"says other than a CPU which views {where} refuses {at}: {odd}"
+            yield f"disagrees with a CPU on the views that {where} refuses {at}: {odd}"

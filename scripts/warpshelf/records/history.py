@@ -34,7 +34,7 @@ PLACE = re.compile(r"snippets/(?P<id>[^/]+)/results/(?P<key>[^/]+)\.json")
 OBJECT = re.compile(rb"(?P<blob>[0-9a-f]+) blob (?P<size>\d+)")
 
 ROWS = [{"record": str, "date": DATE, "because": str}]
-MEND = "write `record`, `date` and `because` of each, or let `shelf history ID --because` do it"
+MEND = "give each `record`, `date` and `because`, or use `shelf history ID --because`"
 
 # What is kept of a version. Other parts may have been shaped in other ways at their time.
 KEPT = (
@@ -45,10 +45,9 @@ SHAPE = {key: shape for key, shape in RECORD.items() if key.rstrip("?") in KEPT}
 ABOUT = ("origin", "commit")  # a change of these alone is no other measurement
 NEWEST = 4  # versions that surely hold the last two measurements: words about one make another
 SHALLOW = (
-    "this clone lacks older commits, and what they had is not in it; "
-    "`git fetch --unshallow` brings it"
+    "this clone is shallow, so older measurements are missing; `git fetch --unshallow` fetches them"
 )
-UNVERSIONED = "git knows nothing of this checkout, so what was measured before is not known"
+UNVERSIONED = "this checkout has no Git history, so earlier measurements are unknown"
 
 Place = tuple[str, str]  # the id of a snippet and the key of a record
 Step = tuple[str, str, str]  # a version of a file: its commit, its blob, and its path back then
@@ -144,7 +143,7 @@ def read_version(project: Project, commit: str, path: str) -> tuple[str, bytes] 
 
 
 def load_reasons(project: Project, snippet: str) -> dict[tuple[str, str], str]:
-    """The reasons of a snippet by key and date of a record; a ShelfError where they are none."""
+    """The reasons of a snippet by key and date of a record; ShelfError if malformed."""
     path = project.snippets / snippet / SLOWER_FILE
     if not path.is_file():
         return {}
@@ -165,7 +164,7 @@ def load_reasons(project: Project, snippet: str) -> dict[tuple[str, str], str]:
 
 
 def add_reason(project: Project, snippet: str, key: str, date: str, because: str) -> Path:
-    """Write down why the record of `key` and `date` is slower; the file's path."""
+    """Note why the record of `key` and `date` is slower; return the file's path."""
     import yaml
 
     reasons = {**load_reasons(project, snippet), (key, date): because}
@@ -236,13 +235,13 @@ def _measured_part(record: Record) -> Record:
 
 
 def parse_kept(data: bytes) -> Record | str:
-    """What is kept of a record as it was written, or why nothing can be."""
+    """What is kept of a record as it was written, or why nothing is."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return "is not the JSON of a record" if data else "is not in this clone"
+        return "is not the JSON of a record" if data else "is missing from this clone"
     if not isinstance(value, dict):
-        return "is no record"
+        return "is not a record"
     record: dict[str, Any] = {key: value[key] for key in KEPT if key in value}
     if isinstance(record.get("cases"), list):
         record["cases"] = [

@@ -36,7 +36,7 @@ CEILING_APART = 0.90  # of the copy and product rates of others of the device
 
 ALONE = "measure again with nothing else on the GPU"
 COOL = "measure again when the GPU is cool and alone"
-SEE_CLOCK = "see whether a power limit or a lower clock is set there"
+SEE_CLOCK = "check whether that machine sets a power limit or a lower clock"
 
 
 def plausibility_warnings(record: Record, others: Sequence[Record]) -> list[str]:
@@ -72,8 +72,8 @@ def _rate_warnings(record: Record) -> Iterator[str]:
     """Rates over what was measured in the same run; those over the peak are refused."""
     rates = _measured_rates(record)
     if "peak_bytes_per_second" not in record.get("ceilings", {}):
-        do = "see that nvidia-smi answers on that machine"
-        yield f"has no peak of its memory, so no time was held against it; {do}"
+        do = "check that nvidia-smi answers on that machine"
+        yield f"has no memory peak to check its times against; {do}"
     for row, result in timed_results(record):
         if not {"bytes", "flops", "unit"} <= row.keys():
             continue
@@ -81,8 +81,8 @@ def _rate_warnings(record: Record) -> Iterator[str]:
         for name, amount in work.items():
             share = amount / result["time"]["median"] / (rates.get(name) or math.inf)
             if share > OVER_CEILING:
-                what = f"{_result_label(row, result)} is at {share:.0%} of the rate of {name}"
-                yield f"{what} measured beside it; look for a wrong cost(), then {ALONE}"
+                what = f"{_result_label(row, result)} reaches {share:.0%} of the rate of {name}"
+                yield f"{what} measured with it; look for a wrong cost(), then {ALONE}"
 
 
 def _spread_warnings(record: Record) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _spread_warnings(record: Record) -> Iterator[str]:
             yield f"{label} varies by {cv:.0%}, over {VARIATION:.0%}; {ALONE}"
         if (share := void / (void + time["n"])) > VOID:
             what = f"{share:.0%} of the samples of {label} are void, over {VOID:.0%}"
-            yield f"{what}; measure again where the host has a free core"
+            yield f"{what}; measure again on a host with a free core"
 
 
 def _condition_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
@@ -115,12 +115,12 @@ def _condition_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
         yield f"{what}; {SEE_CLOCK}"
     others = usual_load("sm_mhz")
     if clock and others and not CLOCK_APART <= clock / others <= 1 / CLOCK_APART:
-        yield f"ran at {clock:g} MHz, where others of its device ran at {others:g}; {SEE_CLOCK}"
+        yield f"ran at {clock:g} MHz, others of its device at {others:g}; {SEE_CLOCK}"
     hottest, others = load.get("celsius_highest"), usual_load("celsius_highest")
     if hottest and hottest >= HOT:
-        yield f"was {hottest:g} °C hot, {HOT:g} or more; {COOL}"
+        yield f"reached {hottest:g} °C, {HOT:g} or more; {COOL}"
     elif hottest and others and hottest - others > WARMER:
-        yield f"was {hottest:g} °C hot, where others of its device had {others:g}; {COOL}"
+        yield f"reached {hottest:g} °C, others of its device {others:g}; {COOL}"
 
 
 def _highest_clock(record: Record) -> float | None:
@@ -142,7 +142,7 @@ def _ceiling_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
     for name, rate in sorted(_measured_rates(record).items()):
         known = [rates[name] for rates in map(_measured_rates, alike) if name in rates]
         if known and rate < CEILING_APART * (usual := statistics.median(known)):
-            what = f"its rate of {name} is {rate / usual:.0%} of what others of its device have"
+            what = f"its rate of {name} is {rate / usual:.0%} of that of others of its device"
             yield f"{what}; {COOL}"
 
 
@@ -159,7 +159,7 @@ def _peer_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
             continue
         ours, theirs = result["time"]["median"], statistics.median(known[label])
         if not 1 / PEER_APART <= ours / theirs <= PEER_APART:
-            what = f"{label} took {ours:.3g} s, where others of its device took {theirs:.3g} s"
+            what = f"{label} took {ours:.3g} s, on others of its device {theirs:.3g} s"
             yield f"{what}; compare the versions of torch, then {ALONE}"
 
 
@@ -181,5 +181,5 @@ def _zero_error_warnings(record: Record, others: Sequence[Record]) -> Iterator[s
                 errors.setdefault(name, []).append(result["error"])
     for name, found in errors.items():
         if not any(found):
-            what = f"the {name} has no error at all in {len(found)} cases in which a CPU has some"
-            yield f"{what}; see that its results were compared"
+            what = f"the {name} has no error at all in {len(found)} cases where a CPU has some"
+            yield f"{what}; check that its results were compared"

@@ -216,14 +216,14 @@ def _fact_rows(first: Record, second: Record) -> Iterator[ComparisonRow]:
 
 
 class LabeledRecord(NamedTuple):
-    """A record, and what it is called: its key, with the commit or the file that it was read of."""
+    """A record with its label: its key, with the commit or file that it was read from."""
 
     label: str
     record: Record
 
 
 def find_record(snippet: Snippet, name: str) -> LabeledRecord:
-    """The record of `snippet` that `name` means; a ShelfError where none or several are meant."""
+    """The record of `snippet` that `name` means; ShelfError unless it means just one."""
     key, at, commit = name.rpartition("@")
     if at and store.key_slug(key):
         return _record_at_commit(snippet, key, commit)
@@ -235,7 +235,7 @@ def find_record(snippet: Snippet, name: str) -> LabeledRecord:
         return LabeledRecord(name, store.load_record(snippet.project, place))
     known = ", ".join(sorted(store.load_records(snippet)[0])) or "none yet"
     mend = f"name a record of {snippet.id} ({known}), one as KEY@COMMIT, or a file"
-    raise file_error(name, f"is no record of {snippet.id} and no file", mend)
+    raise file_error(name, f"is neither a record of {snippet.id} nor a file", mend)
 
 
 def _record_at_commit(snippet: Snippet, key: str, commit: str) -> LabeledRecord:
@@ -243,7 +243,7 @@ def _record_at_commit(snippet: Snippet, key: str, commit: str) -> LabeledRecord:
     found = history.read_version(snippet.project, commit, path)
     if found is None:
         mend = f"`shelf history {snippet.id}` lists the commits that have one"
-        raise file_error(f"{key}@{commit}", f"{path} is not there as of {commit}", mend)
+        raise file_error(f"{key}@{commit}", f"{path} does not exist at {commit}", mend)
     full, data = found
     record = history.parse_kept(data)
     if isinstance(record, str):
@@ -266,7 +266,7 @@ def _record_in_file(snippet: Snippet, path: Path, picked: str | None) -> Labeled
     ]
     if not mine:
         of = f"{snippet.id} on {picked}" if picked else snippet.id
-        mend = "name a file that `shelf run` wrote, with --out or without"
+        mend = "name a file that `shelf run` wrote"
         raise file_error(shown, f"has no record of {of}", mend)
     # A machine with a GPU hands in a record of its CPU as well, which has no times.
     chosen = [one for one in mine if one["machine"]["gpus"]] or mine
@@ -278,7 +278,7 @@ def _record_in_file(snippet: Snippet, path: Path, picked: str | None) -> Labeled
 
 
 def find_counterpart(snippet: Snippet, other: LabeledRecord) -> LabeledRecord:
-    """What to set a record beside, where nobody says: the newest one of its kind, or of any GPU."""
+    """What to compare a record with by default: the newest of its kind, or of any GPU."""
 
     def kept_part(record: Record) -> object:
         return history.parse_kept(schema.record_text(record).encode())
@@ -289,8 +289,8 @@ def find_counterpart(snippet: Snippet, other: LabeledRecord) -> LabeledRecord:
     fit = [one for one in rest if one.record["machine"]["slug"] == slug]
     fit = fit or [one for one in rest if one.record["machine"]["gpus"]]
     if not fit:
-        what = f"is the only record of {snippet.id} that there is"
-        raise file_error(other.label, what, "name another by a second --with")
+        what = f"is the only record of {snippet.id}"
+        raise file_error(other.label, what, "name another with a second --with")
     return max(fit, key=lambda one: one.record["date"])
 
 

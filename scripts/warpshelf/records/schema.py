@@ -1,4 +1,4 @@
-"""The shape of a record, and the claims that no run would have written."""
+"""The shape of a record, and the claims that no run writes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def shape_problem(value: object) -> str | None:
 
 
 def validation_error(record: Record) -> str | None:
-    """What a well-shaped record claims that no run of ours would have written."""
+    """What a well-shaped record claims that no run writes."""
     return next(_impossible_claims(record), None)
 
 
@@ -135,20 +135,20 @@ def _impossible_claims(record: Record) -> Iterator[str]:
     machine = record["machine"]
     gpu = machine["gpus"] > 0
     if record["schema"] != SCHEMA:
-        yield f"is of schema {record['schema']}, which never was"
+        yield f"is of schema {record['schema']}, which does not exist"
     try:
         datetime.strptime(record["date"], "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
-        yield f"was made on {record['date']}, which is no date"
+        yield f"was made on {record['date']}, which is not a date"
     if gpu == (machine["slug"] == "cpu") or machine["gpus"] < 0:
         yield "the machine's slug and its number of GPUs disagree"
     for key in ("sm", "sms") if gpu else ():
         if (machine[key] or 0) < 1:
             yield f"is of a GPU with {machine[key]} for its {key}"
     if "origin" in record and len(record["origin"]) != 1:
-        yield "its origin names a person and a job, or neither"
+        yield "its origin must name either a person or a job"
     if "origin" in record and not gpu:
-        yield "is of a CPU, which anyone can check, and has an origin"
+        yield "is a CPU record with an origin, which only a GPU record has"
     for case in record.get("cases", ()):
         least = (1 - limits.ROUNDING) * limits.least_seconds(case, record.get("ceilings", {}))
         for result in case["results"]:
@@ -156,7 +156,7 @@ def _impossible_claims(record: Record) -> Iterator[str]:
                 yield f"{result['role']} {result['name']!r} {what}"
     for fact in record.get("facts", ()):
         if not fact_holds(fact):
-            yield f"fact {fact['name']!r} passed with {fact['value']} for {fact['expected']}"
+            yield f"fact {fact['name']!r} passed with {fact['value']} instead of {fact['expected']}"
     yield from _missed_predictions(record)
     for task, seconds in record.get("seconds", {}).items():
         if not 0 <= seconds <= LONGEST_TASK:
@@ -176,9 +176,9 @@ def _impossible_results(result: Mapping[str, Any], timed: bool, least: float) ->
         yield "failed; a failed run leaves no record"
     if (time := result.get("time")) is not None:
         if not (timed and passed):
-            yield "has a time though it was not timed on a GPU after passing"
+            yield "has a time, but did not pass or was not timed on a GPU"
         if "untimed" in result:
-            yield "has a time, and a reason for having none"
+            yield "has both a time and a reason for having none"
         ordered = 0 < time["p20"] <= time["median"] <= time["p80"] and time["median"] >= least
         if not ordered or time["n"] < 1 or time.get("void", 0) < 0:
             yield f"has no possible time: {time}"
@@ -194,7 +194,7 @@ def _missed_predictions(record: Record) -> Iterator[str]:
     rows, goals = record.get("predictions"), record.get("goals")
     if rows is None:
         if goals is not None:
-            yield "has goals of no predictions"
+            yield "has goals but no predictions"
         return
     if wrong := pictures.predictions_problem(rows) or pictures.goals_problem(goals or (), rows):
         yield wrong

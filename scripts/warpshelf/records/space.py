@@ -52,21 +52,21 @@ def parse_row(line: str) -> SpaceRow:
     try:
         return SpaceRow(tuple(found.split()), tuple(map(float, figures.split())))
     except ValueError:
-        raise ValueError(f"{line!r:.60} has a figure that is no number") from None
+        raise ValueError(f"{line!r:.60} has a figure that is not a number") from None
 
 
 def malformed_space(record: Mapping[str, Any]) -> Iterator[str]:
-    """What a well-shaped space claims that no run would have written; the first is to be heeded."""
+    """What a well-shaped space claims that no run writes; only the first counts."""
     space, on_gpu = record["space"], bool(record["machine"]["gpus"])
     if tuple(space["figures"]) != (TIMES if on_gpu else COMPILED):
         yield f"its space has the figures {', '.join(space['figures'])}"
     if not space["rows"]:
-        yield "its space is of nothing"
+        yield "its space is empty"
     known = [set(map(str, one["values"])) for one in space["parameters"]]
     configurations: list[list[tuple[str, ...]]] = []
     for target, lines in space["rows"].items():
         if not TARGET.fullmatch(target):
-            yield f"its space is of {target!r:.40}, which is no architecture"
+            yield f"its space names {target!r:.40}, which is not an architecture"
         try:
             rows = [parse_row(line) for line in lines]
         except ValueError as error:
@@ -79,7 +79,7 @@ def malformed_space(record: Mapping[str, Any]) -> Iterator[str]:
         if len(set(configurations[-1])) < len(rows):
             yield f"its space on {target} has a configuration twice"
         if configurations[-1] != configurations[0]:
-            yield f"its space on {target} has other configurations than elsewhere"
+            yield f"its space on {target} has other configurations than on other targets"
 
 
 def _row_error(row: SpaceRow, known: Sequence[set[str]], count: int, on_gpu: bool) -> str | None:
@@ -91,7 +91,7 @@ def _row_error(row: SpaceRow, known: Sequence[set[str]], count: int, on_gpu: boo
     if len(row.figures) != count:
         return f"has {len(row.figures)} figures, not {count}"
     if not all(0 <= one < math.inf for one in row.figures):
-        return "has a figure below 0, or none"
+        return "has a figure that is negative or not finite"
     if on_gpu:
         median, p20, p80, n = row.figures
         if not (0 < p20 <= median <= p80 and n >= 1):
@@ -100,15 +100,15 @@ def _row_error(row: SpaceRow, known: Sequence[set[str]], count: int, on_gpu: boo
 
 
 def space_errors(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[str]:
-    """What the space of a record leaves out, adds or changes against that of the CPU's."""
+    """What the space of a record lacks, adds or changes against the CPU's."""
     mine, due = claim.get("space"), truth.get("space")
     if mine is None or due is None:
         if mine != due:
-            yield "has a space, which is not due" if due is None else "leaves out its space"
+            yield "has a space, which is not expected" if due is None else "leaves out its space"
         return
     for key in ("parameters", "case", "timed", "flops", "bytes", "unit"):
         if mine.get(key) != due.get(key):
-            yield f"states other {key} of its space"
+            yield f"states another {key} of its space"
     told, wanted = (
         {parse_row(line).values for lines in one["rows"].values() for line in lines}
         for one in (mine, due)
@@ -116,4 +116,4 @@ def space_errors(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator
     if left := sorted(wanted - told):
         yield f"leaves out {len(left)} configurations of its space, {' '.join(left[0])} among them"
     if more := sorted(told - wanted):
-        yield f"has {len(more)} configurations that are not due, {' '.join(more[0])} among them"
+        yield f"has {len(more)} unexpected configurations, {' '.join(more[0])} among them"

@@ -119,7 +119,7 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
 
     def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(pairs) != len(dict(pairs)):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key occurs twice")
         return dict(pairs)
 
     try:
@@ -129,13 +129,13 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
                 data = file.read(largest + 1)  # a pipe or a device tells no size
             size = len(data)
         if size > largest:
-            mend = "name what `shelf run --out FILE` wrote"
+            mend = "give a file that `shelf run --out FILE` wrote"
             raise file_error(shown, f"is larger than {largest} bytes", mend)
         value = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)
         if flaw := files.json_flaw(value):
             raise ValueError(flaw)
     except OSError as error:
-        mend = "name a file that can be read"
+        mend = "give a readable file"
         raise file_error(shown, error.strerror or str(error), mend) from None
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
@@ -150,7 +150,7 @@ def schema_version(value: object) -> int:
 
 
 def check_record(value: object, shown: str) -> Record:
-    """`value` as a record; a ShelfError where it is none, or claims the impossible."""
+    """`value` as a record; ShelfError if it is malformed or claims the impossible."""
     if (version := schema_version(value)) > SCHEMA:
         what = f"is of schema {version}; this tooling reads up to {SCHEMA}"
         raise file_error(shown, what, "update this checkout")
@@ -161,7 +161,7 @@ def check_record(value: object, shown: str) -> Record:
 
 
 def load_record(project: Project, path: Path) -> Record:
-    """Read one record; a ShelfError where it is not whole, or not that of its folder and name."""
+    """Read one record; ShelfError if it is not whole, or of another folder or name."""
     shown = project.relative_path(path)
     value = read_json(path, shown)
     if path.stem == CPU and isinstance(value, dict) and schema_version(value) <= SCHEMA:
@@ -169,7 +169,7 @@ def load_record(project: Project, path: Path) -> Record:
     record = check_record(value, shown)
     name, slug = record["snippet"], record["machine"]["slug"]
     if (name, slug) != (path.parents[1].name, key_slug(path.stem)):
-        mend = "put it where it belongs by `shelf import`"
+        mend = "place it with `shelf import`"
         raise file_error(shown, f"is the record of {name} on {slug}", mend)
     return record
 
@@ -221,14 +221,14 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
     try:
         _restore_rows(record, value.get("columns", {}))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        what = f"has rows that are not of its columns: {error}"
+        what = f"has rows that do not fit its columns: {error}"
         raise file_error(shown, what, AGAIN) from None
     if names := value.get("packed"):
         pack = path.parent / PACK
         try:
             part: Any = files.read_sections(pack).get(SECTION)
             if not isinstance(part, dict) or part.get("digest") != record.get("digest"):
-                raise ValueError("is not of the code that its record is of")
+                raise ValueError("was made from different code than its record")
             if wrong := files.json_flaw(part):
                 raise ValueError(wrong)
             if missing := [name for name in names if name not in BULKY or name not in part]:
@@ -248,7 +248,7 @@ def _restore_rows(record: dict[str, Any], columns: Any) -> None:
         if not isinstance(cells, list):
             return dict(cells)
         if len(cells) > len(columns[name]):
-            raise ValueError(f"{name} has a row of {len(cells)}, for {len(columns[name])}")
+            raise ValueError(f"{name} has a row of {len(cells)} for {len(columns[name])} columns")
         pairs = zip(columns[name], cells, strict=False)
         return {key: cell for key, cell in pairs if cell is not None}
 
@@ -314,7 +314,7 @@ def plan_write(
     slug, key = record["machine"]["slug"], choose_key(record, known)
     if key is None:
         where = snippet.project.relative_path(record_path(snippet, slug))
-        what = f"stands beside {MOST - 1} others of its device, which all disagree"
+        what = f"disagrees with all {MOST - 1} others of its device"
         raise file_error(where, what, "remove those that nobody trusts")
     path, old = record_path(snippet, key), known.get(key)
     parts = {*record, *(old or {})}.difference(PASSING)

@@ -54,36 +54,36 @@ CV_OF_SPREAD = 0.1
 
 
 def record_errors(claim: Record, snippet: Snippet, now: datetime | None = None) -> Iterator[str]:
-    """What is wrong with what `claim` says of itself, in words; `now` is the present time."""
+    """What is wrong with what `claim` says about itself; `now` is the present time."""
     machine, made = claim["machine"], creation_time(claim)
     if claim["method"] != digest.METHOD:
         yield f"was made by method {claim['method']}, not {digest.METHOD}"
     if claim["command"] != (due := f"shelf run {snippet.id}"):
         yield f"was made by {claim['command']!r:.60}, not {due!r}"
     if claim["commit"] is not None and not COMMIT.fullmatch(claim["commit"]):
-        yield f"was made at {claim['commit']!r:.60}, which is no commit"
+        yield f"was made at {claim['commit']!r:.60}, which is not a commit"
     if made > (now or datetime.now(UTC)) + AHEAD:
         yield f"was made on {claim['date']}, which is in the future"
     if made < FIRST:
-        yield f"was made on {claim['date']}, before there was anything to run"
+        yield f"was made on {claim['date']}, before this project began"
     for name, form in VERSIONS.items():
         if (said := machine[name]) is None:
             if machine["gpus"] and name in NEEDED:
                 yield f"does not say the {name} of its machine"
         elif not form.fullmatch(said):
-            yield f"names the {name} {said!r:.60}, which is none"
+            yield f"has the invalid {name} {said!r:.60}"
     if not machine["gpus"]:
         told = [key for key in ABSENT if machine[key] is not None]
         if machine["device"] != "CPU" or told:
-            yield f"is of a CPU, and tells of a GPU: {', '.join(told) or machine['device']!r:.60}"
+            yield f"is a CPU record describing a GPU: {', '.join(told) or machine['device']!r:.60}"
         for key in sorted(claim.keys() & {"ceilings", "conditions"}):
-            yield f"is of a CPU, and has the {key} of a GPU"
+            yield f"is a CPU record with the {key} of a GPU"
         return
     yield from _device_errors(machine)
     for key in sorted(claim.keys() & {"due", "targets"}):
-        yield f"has {key!r}, which only the record of a CPU has"
+        yield f"has {key!r}, which only a CPU record has"
     if not snippet.wants_gpu:
-        yield f"is of a GPU, though nothing of {snippet.id} needs one"
+        yield f"is a GPU record, though {snippet.id} needs no GPU"
     elif not (claim.keys() & {"cases", "facts", "compiled"}):
         yield "claims nothing"
     yield from _measurement_errors(claim)
@@ -103,7 +103,7 @@ def _device_errors(machine: Mapping[str, Any]) -> Iterator[str]:
         yield f"has {machine['gpus']} GPUs; no machine has over {devices.MOST_GPUS}"
     memory = machine["memory_bytes"] or 0
     for wrong, what in (
-        (sm not in devices.SM_VERSIONS, f"is of SM version {sm}, which there is not"),
+        (sm not in devices.SM_VERSIONS, f"is of SM version {sm}, which does not exist"),
         (not 1 <= sms <= devices.MOST_SMS, f"has {sms} SMs, which no GPU has"),
         (memory <= 0, f"has {machine['memory_bytes']} bytes of memory"),
     ):
@@ -151,7 +151,7 @@ def _condition_errors(conditions: Mapping[str, Any]) -> Iterator[str]:
     load = conditions.get("load", {})
     for key, value in load.items():
         if key not in READ:
-            yield f"has the condition {key!r:.60}, which no run reads"
+            yield f"has the condition {key!r:.60}, which no run records"
         elif value is not None and not READ[key][0] <= value <= READ[key][1]:
             yield f"ran at {key} {value}, which no GPU does"
     usual, lowest = load.get("sm_mhz"), load.get("sm_mhz_lowest")
@@ -159,7 +159,7 @@ def _condition_errors(conditions: Mapping[str, Any]) -> Iterator[str]:
         yield f"ran at {usual} MHz, which is below its lowest clock, {lowest} MHz"
     for reason in conditions.get("slowed_by", ()):
         if reason not in limits.REASONS.values():
-            yield f"was slowed by {reason!r:.60}, which no driver says"
+            yield f"was slowed by {reason!r:.60}, which no driver reports"
 
 
 def _ceiling_errors(
@@ -176,7 +176,7 @@ def _ceiling_errors(
     peaks = ceilings.get("peak_flops_per_second")
     rates = limits.FLOPS_PER_CLOCK.get(machine["sm"], {})
     if peaks is not None and (odd := sorted(peaks.keys() ^ rates.keys())):
-        yield f"has peaks of other units than those of SM {machine['sm']}: {', '.join(odd)}"
+        yield f"has other peaks than SM {machine['sm']}: {', '.join(odd)}"
         return
     if peaks:
         clocks = [peaks[unit] / (rates[unit] * machine["sms"] * 1e6) for unit in rates]
@@ -203,7 +203,7 @@ def _result_errors(result: Mapping[str, Any], least: float) -> Iterator[str]:
         void, total = map(int, found.groups()) if found else (0, 0)
         enough = void <= MOST_VOID * total and total - void >= FEWEST
         if not found or enough or not void <= total <= MOST:
-            yield f"has no time of the {what} for a reason that no run gives"
+            yield f"gives a reason for no time of the {what} that no run gives"
     if (time := result.get("time")) is None:
         return
     n, void = time["n"], time.get("void", 0)
@@ -212,7 +212,7 @@ def _result_errors(result: Mapping[str, Any], least: float) -> Iterator[str]:
     if time["median"] < (1 - ROUNDING) * least:
         yield f"times the {what} at {time['median']:.4g} s; no such device needs under {least:.4g}"
     if "cv" in time and time["cv"] < CV_OF_SPREAD * (time["p80"] - time["p20"]) / time["p80"]:
-        yield f"has a variation of {time['cv']} of the {what}, less than its percentiles leave"
+        yield f"has a variation of {time['cv']} of the {what}, less than its percentiles allow"
 
 
 def _space_errors(found: Mapping[str, Any], target: str, least: float) -> Iterator[str]:
