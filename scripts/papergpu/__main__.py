@@ -81,17 +81,17 @@ def count_forms(path: str) -> list[tuple[str, int, str | None]]:
     """The forms in a file of PTX, how often each stands there, and its chapter if it is executed.
 
     Raises:
-        ValueError: the file cannot be read, or is no PTX.
+        ValueError: the file cannot be read, or is not PTX.
     """
     try:
         module = parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        message = f"{path}: cannot be read ({error.strerror}); name a file of PTX"
+        message = f"{path}: cannot be read ({error.strerror}); name a PTX file"
         raise ValueError(message) from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: is no text; name a file of PTX, not a cubin") from None
+        raise ValueError(f"{path}: is not text; name a PTX file, not a cubin") from None
     except Unreadable as error:
-        raise ValueError(f"{path}:{error}; give PTX as a compiler writes it") from None
+        raise ValueError(f"{path}:{error}; name a PTX file as a compiler writes it") from None
     found = Counter(one.form for one in module.iterate_instructions())
     return [(form, count, _find_chapter(form)) for form, count in sorted(found.items())]
 
@@ -118,13 +118,13 @@ def format_counts(path: str, found: Sequence[tuple[str, int, str | None]]) -> st
 
 
 def run_script(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
-    """Execute the script; 1 if a kernel did something wrong or something that is not executed.
+    """Execute the script; 1 if a kernel did something wrong or something unsupported.
 
     Where the settings count, a table of what all its launches did, line by line of the source, goes
     to stderr at the end. What else the script raises, it raises here.
     """
     if not Path(path).is_file():
-        print(f"{path}: there is no such script; name a file of Python", file=sys.stderr)
+        print(f"{path}: no such script; name a Python file", file=sys.stderr)
         return 1
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave nothing to execute
     session.replace_settings(settings)
@@ -154,7 +154,7 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
 
 
 def print_forms(paths: list[str], as_json: bool) -> int:
-    """Print the forms of files, or the whole table; 1 if a file is none or has others."""
+    """Print the forms of files, or the whole table; 1 if a file is unreadable or has others."""
     if not paths:
         print(json.dumps([_describe_form(form) for form in FORMS]) if as_json else format_forms())
         return 0
@@ -181,16 +181,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="papergpu", description="A GPU made of paper.")
     commands = parser.add_subparsers(dest="command", required=True)
     listed = commands.add_parser("forms", help="list the forms of instructions that are executed")
-    listed.add_argument("--json", action="store_true", help="for programs")
-    listed.add_argument("files", nargs="*", metavar="FILE", help="of PTX: list those in it")
+    listed.add_argument("--json", action="store_true", help="print JSON")
+    listed.add_argument("files", nargs="*", metavar="FILE", help="PTX: list the forms in it")
     executed = commands.add_parser("run", help="execute a script with its kernels on the CPU")
     executed.add_argument("--target", default="sm_90", help="the GPU to compile for (sm_90)")
-    executed.add_argument("--schedule", choices=SCHEDULES, default="robin", help="how warps turn")
-    executed.add_argument("--seed", type=int, default=0, help="order blocks and warps by chance")
-    executed.add_argument("--threads", type=int, default=0, help="how many to go over; 0: all")
-    executed.add_argument("--no-checks", action="store_true", help="look for no races")
+    executed.add_argument("--schedule", choices=SCHEDULES, default="robin", help="warp order")
+    executed.add_argument("--seed", type=int, default=0, help="shuffle blocks and warps")
+    executed.add_argument("--threads", type=int, default=0, help="CPU threads; 0: all")
+    executed.add_argument("--no-checks", action="store_true", help="do not check for races")
     executed.add_argument(
-        "--profile", action="store_true", help="say at the end what each line of the source did"
+        "--profile", action="store_true", help="print at the end what each line of the source did"
     )
     executed.add_argument("script", metavar="SCRIPT")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")

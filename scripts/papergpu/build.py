@@ -32,11 +32,11 @@ def find_compiler() -> str:
     """The machine's C++ compiler: `CXX`, g++ or clang++.
 
     Raises:
-        Unavailable: it has none, or is no Linux.
+        Unavailable: it has none, or does not run Linux.
     """
     if platform.system() != "Linux":
         raise Unavailable(
-            f"papergpu runs on Linux, and this is {platform.system()}: use a container of Linux"
+            f"papergpu needs Linux, but this is {platform.system()}: use a Linux container"
         )
     for name in (os.environ.get("CXX"), "g++", "clang++"):
         if name and shutil.which(name):
@@ -86,7 +86,7 @@ def compile_engine() -> Path:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                _print_line("another process compiles the engine: this one waits for it")
+                _print_line("waiting for another process to compile the engine")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not library.exists():
                 _compile_sources(cxx, flags, objects, library)
@@ -120,7 +120,7 @@ def _compile_sources(
     if told:
         about = max(*missing.values(), whole / min(cores, len(missing)))
         over = f"{len(missing)} files on {cores} core{'s' * (cores > 1)}, about {about:.0f} s"
-        _print_line(f"compiling the engine for this processor by {cxx}, which is done once: {over}")
+        _print_line(f"compiling the engine for this processor with {cxx}, once: {over}")
     # Written aside and moved into place, so that nobody finds half a file.
     with TemporaryDirectory(dir=library.parent) as aside:
 

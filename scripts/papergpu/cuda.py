@@ -156,7 +156,7 @@ class Source:
         wanted = module.outline.kernels[symbol]
         if len(args) != len(wanted):
             raise TypeError(
-                f"{self.name}: {kernel} takes {len(wanted)} arguments, and got {len(args)}"
+                f"{self.name}: {kernel} takes {len(wanted)} arguments but got {len(args)}"
             )
         values = [
             pack_parameter(value, one, f"{self.name}: {kernel}: argument {at}")
@@ -218,9 +218,7 @@ class Source:
         memory = fresh.outline.memory
         start, size = len(before.outline.memory.bytes) if before else 0, len(memory.bytes)
         if size > ROOM:
-            raise ValueError(
-                f"{self.name}: its variables take {size} bytes, and {ROOM} are the limit"
-            )
+            raise ValueError(f"{self.name}: its variables take {size} bytes; the limit is {ROOM}")
         if self._memory is None:
             self._memory = aligned_zeros(ROOM)
         fill_memory(self._memory, memory, start)
@@ -235,7 +233,7 @@ class Source:
             if len(found) > 1:
                 listed = ", ".join(found)
                 raise ValueError(
-                    f"{self.name}: {name!r} means several kernels: name one of {listed}"
+                    f"{self.name}: {name!r} means several kernels: choose one of {listed}"
                 )
             if found:
                 return loaded, found[0]
@@ -278,7 +276,7 @@ class Source:
 def _parse_dim3(value: Dim) -> Three:
     sizes = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
     if not 1 <= len(sizes) <= 3:
-        raise ValueError(f"{value} is no number of blocks or threads: give one to three of them")
+        raise ValueError(f"{value} is not a grid or block size: give one to three numbers")
     x, y, z = (*(int(size) for size in sizes), 1, 1)[:3]
     return (x, y, z)
 

@@ -76,7 +76,7 @@ def pack_parameter(value: Any, one: Variable, where: str) -> bytes:
     structure = one.count != 1 or one.lanes != 1
 
     def type_error(what: str, mend: str) -> TypeError:
-        return TypeError(f"{where} is {what}, and the kernel takes {wanted}: {mend}")
+        return TypeError(f"{where} is {what}, but the kernel takes {wanted}: {mend}")
 
     if isinstance(value, np.ndarray) or (hasattr(value, "data_ptr") and hasattr(value, "stride")):
         if size != 8 or floating or structure:
@@ -96,7 +96,7 @@ def pack_parameter(value: Any, one: Variable, where: str) -> bytes:
                 f"{type(value).__name__} of {ctypes.sizeof(value)} bytes", "match its layout"
             )
         if isinstance(value, (ctypes.c_float, ctypes.c_double)) != floating and not structure:
-            raise type_error(type(value).__name__, "pass one of its kind")
+            raise type_error(type(value).__name__, "pass the matching ctypes type")
         return bytes(value)
     if isinstance(value, (bytes, bytearray)):
         if len(value) != size:
@@ -110,15 +110,15 @@ def pack_parameter(value: Any, one: Variable, where: str) -> bytes:
         )
     if floating:
         if isinstance(value, int) and abs(value) > 1 << (24 if size == 4 else 53):
-            raise ValueError(f"{where}: {value} is no exact {wanted}: pass a float")
+            raise ValueError(f"{where}: {value} does not fit exactly into {wanted}: pass a float")
         try:
             return struct.pack({4: "<f", 8: "<d"}[size], float(value))
         except OverflowError:
-            raise ValueError(f"{where}: {value} is beyond {wanted}: pass np.float32") from None
+            raise ValueError(f"{where}: {value} exceeds {wanted}: pass np.float32") from None
     if isinstance(value, float):
         raise type_error("a float", "pass an int")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
-        raise ValueError(f"{where}: {value} does not fit {wanted}: pass less, or mend the kernel")
+        raise ValueError(f"{where}: {value} does not fit {wanted}: pass less, or fix the kernel")
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 

@@ -19,12 +19,12 @@ def parse_target(target: str | int) -> int:
     """90 of "sm_90", "sm_90a", "90" and 90.
 
     Raises:
-        ValueError: it is none that is executed.
+        ValueError: it is not supported.
     """
     text = str(target).removeprefix("sm_").removesuffix("a")
     if not text.isdigit() or int(text) not in SHARED:
         known = ", ".join(f"sm_{one}" for one in SHARED)
-        raise ValueError(f"{target!r} is no target that is executed: take one of {known}")
+        raise ValueError(f"{target!r} is not a supported target: use one of {known}")
     return int(text)
 
 

@@ -12,7 +12,7 @@ class Unavailable(RuntimeError):
 
 
 class Unsupported(NotImplementedError):
-    """A form or an operand that is not executed, with the line of PTX and of the source."""
+    """A form or operand that is not supported, with the line of PTX and of the source."""
 
 
 class Finding(RuntimeError):

@@ -137,7 +137,7 @@ def find_form(written: str, count: int | None = None) -> Matched:
             first = first or found
     if first is not None:
         return first
-    raise UnknownForm(f"{written} is in no row of the table of forms")
+    raise UnknownForm(f"{written} is not in the table of forms")
 
 
 # ---- where the functions are noted that compute an opcode's results, in exact arithmetic

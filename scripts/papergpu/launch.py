@@ -183,7 +183,7 @@ class Kernel:
         """
         unknown = ", ".join(options.keys() - DEFAULTS.keys())
         if unknown:
-            raise TypeError(f"a launch has no option {unknown}: it has {', '.join(DEFAULTS)}")
+            raise TypeError(f"no launch option {unknown}: use {', '.join(DEFAULTS)}")
         chosen: Options = {**DEFAULTS, **options}
         settings, dynamic = chosen["settings"] or Settings(), chosen["dynamic"]
         program, cluster = self.program, chosen["cluster"]
@@ -287,16 +287,16 @@ def check_launch(
     threads, name, count = block[0] * block[1] * block[2], program.name, len(program.parameters)
     limit, wanted = (program.directives.get(one) for one in ("maxntid", "reqntid"))
     for refused, why in (
-        (min(*grid, *block) < 1, f": grid {grid} and block {block} must be of at least 1"),
+        (min(*grid, *block) < 1, f": grid {grid} and block {block} must be at least 1"),
         (threads > 1024 or block[2] > 64,
          f": a block of {block} has more than 1024 threads, or 64 in z"),
         (grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535,
-         f": a grid of {grid} is beyond 2**31-1, 65535 and 65535"),
+         f": a grid of {grid} exceeds 2**31-1, 65535 and 65535"),
         (any(g % c for g, c in zip(grid, cluster, strict=True)),
-         f": a grid of {grid} is no multiple of its cluster {cluster}"),
-        (len(parameters) != count, f" takes {count} parameters, and got {len(parameters)}"),
+         f": a grid of {grid} is not a multiple of its cluster {cluster}"),
+        (len(parameters) != count, f" takes {count} parameters but got {len(parameters)}"),
         (limit and threads > int(np.prod(limit)),
-         f": {threads} threads are beyond its .maxntid {limit}"),
+         f": {threads} threads exceed its .maxntid {limit}"),
         (wanted and tuple((*wanted, 1, 1)[:3]) != tuple(block),
          f": a block of {block} is not its .reqntid {wanted}"),
     ):  # fmt: skip

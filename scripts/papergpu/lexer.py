@@ -47,7 +47,7 @@ class Word(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """PTX that cannot be read, said with its line."""
+    """PTX that cannot be read; the message has its line."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(f"{line}: {what}")
@@ -81,14 +81,14 @@ class Cursor:
         match = WORD.match(self.text, self.start)
         if match is None or match.lastgroup is None:
             begins = self.text[self.start : self.start + 20].splitlines()[0]
-            raise Unreadable(line, f"{begins!r} is no word of PTX")
+            raise Unreadable(line, f"{begins!r} is not a word of PTX")
         self.end = match.end()
         self.next = Word(match.lastgroup, match[0], line)
 
     def advance(self) -> Word:
         word = self.next
         if word.kind == END:
-            raise Unreadable(word.line, "the text ends in the middle of something")
+            raise Unreadable(word.line, "the text ends too early")
         self.move_to(self.end)
         return word
 
@@ -103,12 +103,12 @@ class Cursor:
 
     def expect(self, text: str) -> Word:
         if self.next.text != text:
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} stands in place of {text!r}")
+            raise Unreadable(self.next.line, f"expected {text!r}, found {self.next.text[:40]!r}")
         return self.advance()
 
     def expect_name(self) -> str:
         if self.next.kind != "name":
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no name")
+            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is not a name")
         return self.advance().text
 
     def parse_list(self, one: Callable[[], T], closing: str) -> list[T]:
@@ -160,7 +160,7 @@ def split_operands(text: str) -> list[str]:
         return text.split(",")
     found: list[str] = _PART.findall(text)
     if ",".join(found) != text:
-        raise ValueError(f"{text.strip()[:40]!r} are no operands")
+        raise ValueError(f"{text.strip()[:40]!r} are not operands")
     return found
 
 
@@ -197,7 +197,7 @@ def parse_operand(text: str) -> Operand:
         return Float(int.from_bytes(struct.pack(">d", float(text)), "big"), 64)
     if _INTEGER.fullmatch(text):
         return parse_integer(text)
-    raise ValueError(f"{text[:40]!r} is no operand")
+    raise ValueError(f"{text[:40]!r} is not an operand")
 
 
 @lru_cache(1 << 14)

@@ -122,7 +122,7 @@ def unit(
     """A source made ready for NVRTC, with what the instances `names` name beside the kernels.
 
     Raises:
-        ValueError: the target is none of those that are executed.
+        ValueError: the target is not supported.
     """
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}: choose {', '.join(TARGETS)}")
@@ -228,11 +228,11 @@ def _compile_unit(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
     lacked = [*one.missing, *empty]
     said = _LAST.sub("", log).strip()
     if "device-side kernel launch" in said or "separate compilation mode" in said:
-        said += "\nA kernel that launches kernels is not executed: launch them from the host."
+        said += "\nKernels that launch kernels are not supported: launch them from the host."
     if lacked:
         said += (
-            f"\nNot found, and taken as empty: {', '.join(dict.fromkeys(lacked))}. Name the folder "
-            "of those that kernels need by an option -I."
+            f"\nNot found and taken as empty: {', '.join(dict.fromkeys(lacked))}. Add the folder "
+            "of those that kernels need with -I."
         )
     raise CompileError(said)
 

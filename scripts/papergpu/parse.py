@@ -79,7 +79,7 @@ class _Parser(Cursor):
 
     def expect_number(self) -> int:
         if self.next.kind != "integer":
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is no number")
+            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is not a number")
         return parse_integer(self.advance().text).value
 
     def parse_linkage(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class _Parser(Cursor):
 
     def parse_parameter(self) -> Variable:
         if not self.next_is(".param", ".reg"):
-            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} begins no parameter")
+            raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is not a parameter")
         return self.parse_variable(self.advance().text.removeprefix("."), ())
 
     def parse_variables(self, linkage: tuple[str, ...]) -> list[Variable]:
@@ -123,7 +123,7 @@ class _Parser(Cursor):
             elif not kind:
                 kind = word.removeprefix(".")
             else:
-                raise Unreadable(line, f"{word!r} is no part of a declaration")
+                raise Unreadable(line, f"{word!r} does not belong in a declaration")
         if not kind:
             raise Unreadable(line, "a variable has no type")
         return self.parse_declarator(
@@ -177,7 +177,7 @@ class _Parser(Cursor):
         found = Block(self.expect("{").line)
         self.depth += 1
         if self.depth > 64:
-            raise Unreadable(found.line, "more than 64 blocks stand in one another")
+            raise Unreadable(found.line, "blocks are nested more than 64 deep")
         at = self.start
         while True:
             match = STATEMENT.match(self.text, at)
@@ -208,7 +208,7 @@ class _Parser(Cursor):
         elif word.text == "@" or word.kind == "name":
             self.parse_labelled(found)
         elif not self.accept(";"):
-            raise Unreadable(word.line, f"{word.text[:40]!r} begins no statement")
+            raise Unreadable(word.line, f"{word.text[:40]!r} is not a statement")
 
     def parse_directive(self, found: Block) -> None:
         if self.accept(".pragma"):
@@ -219,7 +219,7 @@ class _Parser(Cursor):
         else:
             linkage = self.parse_linkage()
             if not self.next_is(*SPACES):
-                raise Unreadable(self.next.line, f"{self.next.text[:40]!r} begins no statement")
+                raise Unreadable(self.next.line, f"{self.next.text[:40]!r} is not a statement")
             found.items.extend(self.parse_variables(linkage))
 
     def parse_labelled(self, found: Block) -> None:
@@ -275,9 +275,9 @@ class _Parser(Cursor):
             elif opened and word.text == opened[-1]:
                 opened.pop()
             elif word.text == ";" and not opened:
-                return Unreadable(word.line, f"{form[:40]} has operands that are none")
+                return Unreadable(word.line, f"{form[:40]} has malformed operands")
             elif word.text in (";", "}", ")", "]") or word.kind == "directive":
-                what = "stands in place of ','" if opened else "is no operand"
+                what = "found instead of ','" if opened else "is not an operand"
                 return Unreadable(word.line, f"{word.text[:40]!r} {what}")
 
     def parse_module(self) -> Module:
@@ -287,7 +287,7 @@ class _Parser(Cursor):
         line = self.next.line
         major, _, minor = self.advance().text.partition(".")
         if not (major.isdigit() and minor.isdigit()):
-            raise Unreadable(line, "the version is none, such as 8.7")
+            raise Unreadable(line, "the version is not one such as 8.7")
         self.expect(".target")
         found = Module(
             (int(major), int(minor)), self.expect_name(), files=self.files, text=self.text
@@ -320,7 +320,7 @@ class _Parser(Cursor):
             elif self.next_is(*SPACES):
                 found.variables += self.parse_variables(linkage)
             else:
-                raise Unreadable(line, f"{self.next.text[:40]!r} begins no statement of a module")
+                raise Unreadable(line, f"{self.next.text[:40]!r} is not a module statement")
 
     def parse_function(self, linkage: tuple[str, ...]) -> Function:
         head = self.advance()

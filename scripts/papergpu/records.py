@@ -74,7 +74,7 @@ def load_engine() -> ctypes.CDLL:
         there = found.papergpu_sizes(number)
         if there != here:
             raise RuntimeError(
-                f"papergpu/core/core.hpp: {name} has {there} bytes, and {here} in Python: lay it "
+                f"papergpu/core/core.hpp: {name} has {there} bytes, but {here} in Python: lay it "
                 "out the same in records.py or program.py"
             )
     return found

@@ -74,16 +74,16 @@ def settings(**changes: bool | int | str) -> Undo:
     are those of `papergpu.Settings`.
 
     Raises:
-        ValueError: there is no such setting, or it has no such value.
+        ValueError: there is no such setting, or the value is not allowed.
     """
     known = {one.name: one.default for one in fields(Settings)}
     for name, value in changes.items():
         if name not in known:
-            raise ValueError(f"there is no setting {name}: there are {', '.join(known)}")
+            raise ValueError(f"no setting {name}: the settings are {', '.join(known)}")
         if name == "schedule" and value not in SCHEDULES:
-            raise ValueError(f"schedule is {', '.join(SCHEDULES)}, and not {value!r}")
+            raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}, not {value!r}")
         if isinstance(known[name], str) != isinstance(value, str):
-            raise ValueError(f"{name} is {known[name]!r} unless it is set, and cannot be {value!r}")
+            raise ValueError(f"{name} is {known[name]!r} by default and cannot be {value!r}")
     given: dict[str, Any] = {**asdict(current_settings()), **changes}
     return replace_settings(Settings(**given))
 

@@ -62,18 +62,18 @@ class TensorMap:
     def __post_init__(self) -> None:
         rank = len(self.sizes)
         if self.element not in ELEMENTS:
-            self.refuse(f"no element type {self.element}: one of {', '.join(ELEMENTS)}")
+            self.refuse(f"no element type {self.element}: use one of {', '.join(ELEMENTS)}")
         if self.swizzle not in SWIZZLES:
-            self.refuse(f"no swizzle {self.swizzle}: one of {', '.join(SWIZZLES)}")
+            self.refuse(f"no swizzle {self.swizzle}: use one of {', '.join(SWIZZLES)}")
         if self.fill not in FILLS:
-            self.refuse(f"no fill {self.fill}: zeros or nan")
+            self.refuse(f"no fill {self.fill}: use zeros or nan")
         if self.interleave not in ("none", "16B", "32B"):
-            self.refuse(f"no interleave {self.interleave}: none, 16B or 32B")
+            self.refuse(f"no interleave {self.interleave}: use none, 16B or 32B")
         self.check_rank()
         if self.steps and len(self.steps) != rank:
             self.refuse(f"{len(self.steps)} element strides for {rank} dimensions")
         if self.base % 16 or not 0 <= self.base < 1 << 64:
-            self.refuse(f"a base of {self.base:#x}, which is no multiple of 16: align it")
+            self.refuse(f"a base of {self.base:#x}, which is not a multiple of 16: align it")
         self.check_numbers()
         self.check_swizzle()
         if self.interleave != "none":
@@ -90,7 +90,7 @@ class TensorMap:
             self.refuse(f"{rank} dimensions: from 1 to 5")
         if len(self.strides) != rank - 1 or len(self.box) != rank:
             self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
-                        f"dimensions: a stride less, and as many sides")  # fmt: skip
+                        f"dimensions: give one stride less, as many sides")  # fmt: skip
 
     def check_numbers(self) -> None:
         for at, size in enumerate(self.sizes):
@@ -128,7 +128,7 @@ class TensorMap:
                 f"smaller swizzle"
             )
         if self.fill == "nan" and not self.element.startswith(("f", "bf", "tf")):
-            self.refuse(f"NaN for what lies outside, and {self.element} has none: fill with zeros")
+            self.refuse(f"NaN outside its bounds, but {self.element} has none: fill with zeros")
 
     def refuse(self, what: str) -> NoReturn:
         raise ValueError(f"a tensor map has {what}")
@@ -172,10 +172,10 @@ class Im2col(TensorMap):
             self.refuse(f"{rank} dimensions: 3, 4 or 5 for im2col")
         if len(self.strides) != rank - 1 or len(self.box) != 2:
             self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
-                        f"dimensions: a stride less, and channels and pixels")  # fmt: skip
+                        f"dimensions: give one stride less, and channels and pixels")  # fmt: skip
         if len(self.lower) != rank - 2 or len(self.upper) != rank - 2:
             self.refuse(f"corners of {len(self.lower)} and {len(self.upper)} numbers for {rank} "
-                        f"dimensions: two less")  # fmt: skip
+                        f"dimensions: give two less")  # fmt: skip
 
     def check_box(self) -> None:
         channels, pixels = self.box

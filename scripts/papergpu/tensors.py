@@ -124,10 +124,10 @@ def unwrap_tensor(value: Any) -> torch.Tensor | None:
 def _require_tensor(name: str, value: Any) -> torch.Tensor:
     found = unwrap_tensor(value)
     if found is None:
-        raise ValueError(f"{name} is {type(value).__name__}, and no tensor whose memory is known")
+        raise ValueError(f"{name} is a {type(value).__name__}, not a tensor with known memory")
     if found.device.type != "cpu":
         raise ValueError(
-            f"{name} is on {found.device}, and papergpu executes on the CPU: pass {name}.cpu()"
+            f"{name} is on {found.device}, but papergpu runs on the CPU: pass {name}.cpu()"
         )
     if found.layout != torch.strided:
         raise ValueError(f"{name} is {found.layout}, in several pieces of memory: pass its parts")

@@ -146,8 +146,8 @@ class Launcher:
                  if len(data) > size and one.type not in ("i1", "u1")]  # fmt: skip
         if len(sizes) != len(parameters) or wrong:
             raise Unsupported(
-                f"{name} takes {len(sizes)} parameters of {sizes} bytes, and its arguments make "
-                f"{[len(one) for one in parameters]}: this version of Triton passes them otherwise"
+                f"{name} takes {len(sizes)} parameters of {sizes} bytes, but its arguments make "
+                f"{[len(one) for one in parameters]}: this Triton version passes them differently"
             )
         session.launch(
             kernel,
@@ -394,7 +394,7 @@ def compile_to_ptx(sm: int) -> Undo:
     wanted = GPUTarget("cuda", sm, 32)
     names = [key for key, one in backends.items() if one.compiler.supports_target(wanted)]
     if not names:
-        raise ValueError("this Triton has no compiler for CUDA: install one that has")
+        raise ValueError("this Triton cannot compile for CUDA: install one that can")
     name, before = names[0], backends[names[0]]
     knobs = triton.knobs.cache
     manager, link = knobs.manager_class, llvm.link_extern_libs
@@ -421,11 +421,11 @@ def activate(target: str | int | None = None, settings: Settings | None = None) 
     Where none is given, that is the one that `PAPERGPU_TARGET` names in the environment, or sm_90.
 
     Raises:
-        ValueError: the target is none that is executed, or Triton was told to interpret.
+        ValueError: the target is not supported, or Triton was told to interpret.
     """
     sm = parse_target(target or os.environ.get("PAPERGPU_TARGET") or "sm_90")
     if triton.knobs.runtime.interpret:
-        raise ValueError("TRITON_INTERPRET is set, so nothing is compiled: unset it and start anew")
+        raise ValueError("TRITON_INTERPRET is set, so nothing is compiled: unset it and restart")
     driver = Driver(sm)
     undo = ExitStack()
     if settings is not None:

@@ -112,4 +112,4 @@ def _pack_value(kind: str, value: Any) -> bytes:
         with np.errstate(over="ignore"):
             single = np.float32(number).tobytes()
         return single[2:] if kind == "bf16" else single  # cut off, not rounded
-    raise TypeError("no such type is known")
+    raise TypeError("unknown type")

@@ -144,7 +144,7 @@ class Writer:
         """An operand that must be an integer constant."""
         found = literal_bits(operand, "b32")
         if found is None:
-            raise self.refuse("an operand that must be a constant is none")
+            raise self.refuse("an operand that must be a constant is not")
         return found
 
     def source(self, operand: Operand, kind: str) -> Register:
@@ -152,7 +152,7 @@ class Writer:
         if kind == "pred":
             predicate, negated = self.predicate(operand)
             if negated:
-                raise self.refuse("a negated predicate is no operand here")
+                raise self.refuse("a negated predicate is not allowed here")
             return predicate
         if isinstance(operand, Name):
             found = self.find_register(operand.text) if not operand.offset else None
@@ -198,7 +198,7 @@ class Writer:
             found = self.find_register(operand.text)
             if found is not None:
                 return found
-        raise self.refuse(f"{operand} is no register that can be written")
+        raise self.refuse(f"{operand} is not a writable register")
 
     def predicate(self, operand: Operand) -> tuple[Register, bool]:
         """A predicate, and whether it is negated."""
@@ -209,7 +209,7 @@ class Writer:
             register = self.find_register(operand.text)
             if register is not None:
                 if register.width != BIT:
-                    raise self.refuse(f"{operand.text} is no predicate")
+                    raise self.refuse(f"{operand.text} is not a predicate")
                 return register, False
             if operand.text == "%is_explicit_cluster":  # the one special register that is one
                 made, word = self.temporary(BIT), self.special(operand.text, WORD)
@@ -218,7 +218,7 @@ class Writer:
         number = literal_bits(operand, "b32")
         if number is not None:
             return self.constant(0xFFFFFFFF if number else 0, BIT), False
-        raise self.refuse(f"{operand} is no predicate")
+        raise self.refuse(f"{operand} is not a predicate")
 
     def plain_predicate(self, operand: Operand) -> Register:
         """A predicate in a register of its own if it is negated."""
@@ -238,7 +238,7 @@ class Writer:
     def address(self, operand: Operand, space: int) -> AddressFields:
         """The fields `a`, `imm`, `base` and `space` of `[base + offset]`."""
         if not isinstance(operand, Address):
-            raise self.refuse(f"{operand} is no address")
+            raise self.refuse(f"{operand} is not an address")
         base = operand.base
         if isinstance(base, Name):
             register = self.find_register(base.text)
@@ -252,7 +252,7 @@ class Writer:
                     return {"a": self.symbol_address(symbol, 0, LONG), "imm": base.offset,
                             "base": WIDE, "space": GLOBAL}  # fmt: skip
                 if space not in (symbol.space, GENERIC) and symbol.space != LOCAL:
-                    raise self.refuse(f"{base.text} is not in the space that this accesses")
+                    raise self.refuse(f"{base.text} is in another space than this accesses")
                 return {"imm": symbol.at + base.offset, "base": NONE, "space": symbol.space}
         number = literal_bits(base, "b64")
         if number is not None:

@@ -110,7 +110,7 @@ def test_doubts_are_said_and_refuse_nothing(checked: Trial) -> None:
     odd["conditions"]["load"]["celsius_highest"] = 91
     file = brought(checked, odd)
     done = checked.shelf("import", file)
-    line = f"doubtful: sound on {KEY}: was 91 °C hot, 85 or more; measure again when the GPU is "
+    line = f"doubtful: sound on {KEY}: reached 91 °C, 85 or more; measure again when the GPU is "
     assert done.returncode == 0 and (checked.root / PLACE).exists()
     assert line in done.stderr
     answer = json.loads(checked.shelf("import", file, "--json").stdout)

@@ -74,7 +74,7 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
          "changes ./sound.py, which is not in sound/"),
         ("replace: return out", f"replace: return out\n  file: {Path(__file__)}",
          f"changes {Path(__file__)}, which is not in sound/"),
-        ("- name: adds one", "- name: writes nothing", ":4: mutant 'writes nothing' is listed twice"),
+        ("- name: adds one", "- name: writes nothing", "'writes nothing' is listed twice"),
         ("- name: adds one", "- title: adds one", "the list[1] has the unknown key 'title'; write"),
         ("replace: return out", "count: 1", "the list[0] lacks 'replace'"),
         ("replace: return out", "replace: 3", "the list[0].replace is 3"),

@@ -61,9 +61,9 @@ def test_a_verdict_and_its_record_come_back(checkout_copy: Path) -> None:
             "import sys; print('[]'); sys.exit('F.json: No space left on device; see')",
             {"unfit": "No space left on device"},
         ),
-        ("import os; os.kill(os.getpid(), 9)", "the runner was ended by signal 9: it said nothing"),
+        ("import os; os.kill(os.getpid(), 9)", "the runner was ended by signal 9: no output"),
         ("raise KeyError('x')", "the runner left with status 1: KeyError: 'x'"),
-        ("print('no JSON')", "the runner left with status 0: it said nothing"),
+        ("print('no JSON')", "the runner left with status 0: no output"),
     ],
 )
 def test_a_runner_that_says_no_verdict(
@@ -133,7 +133,7 @@ def test_a_node_says_what_it_lacks(checkout_copy: Path) -> None:
     write_runner(checkout_copy, f"import json; print(json.dumps({machine!r}))")
     assert node.describe_machine(question) == {"machine": machine}
     assert node.describe_machine(question | {"gpus": 2}) == {
-        "unfit": "Ray counts 2 GPUs, and torch sees none"
+        "unfit": "Ray counts 2 GPUs, but torch finds none"
     }
     write_runner(checkout_copy, "import typer_is_missing")
     assert node.describe_machine(question) == {

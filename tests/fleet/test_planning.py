@@ -133,7 +133,7 @@ def test_a_record_is_kept_only_if_it_is_what_was_asked_for(planned_item: Item) -
         planned_item, make_answer(planned_item, digest="sha256:" + "0" * 64), "there"
     )
     assert other.record is None and other.verdict is not None
-    assert "node there ran other code than this checkout's" in str(other.verdict.findings[0])
+    assert "node there ran different code than this checkout has" in str(other.verdict.findings[0])
     spoilt = make_answer(planned_item)
     spoilt["record"]["facts"][0]["value"] = float("nan")
     bad = judge_answer(planned_item, spoilt, "there")
@@ -232,7 +232,7 @@ def test_other_commands_leave_ray_alone(trial: Trial) -> None:
         (
             "Version mismatch: The cluster was started with:\n  Ray: 2.60.0\n  Python: 3.11.7\n"
             "This process on node 192.0.2.2 was started with:\n  Ray: 1.0.0\n  Python: 3.11.7\n",
-            "has other versions: Version mismatch: The cluster was started with: Ray: 2.60.0",
+            "runs other versions: Version mismatch: The cluster was started with: Ray: 2.60.0",
         ),
         (
             "Could not find any running Ray instance. Please",

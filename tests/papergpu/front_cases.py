@@ -323,9 +323,9 @@ def case_printing(target: str) -> None:
 def case_refused(target: str) -> None:
     x = torch.zeros(8, device="meta")
     said = catch_message(ValueError, lambda: kernels.guessed[(1,)](x, 8))
-    assert said == (
-        "guessed: x_ptr is on meta, and papergpu executes on the CPU: pass x_ptr.cpu()"
-    ), said
+    assert said == ("guessed: x_ptr is on meta, but papergpu runs on the CPU: pass x_ptr.cpu()"), (
+        said
+    )
     catch_message(ValueError, lambda: papergpu.settings(chekcs=False))
     catch_message(ValueError, lambda: papergpu.settings(schedule="fair"))
     catch_message(ValueError, lambda: papergpu.activate("sm_70"))

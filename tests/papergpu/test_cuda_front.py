@@ -144,12 +144,12 @@ def test_every_kind_of_argument_becomes_its_parameter(basic_source):
     [
         ("u8", 256, "256 does not fit an integer of 1 bytes"),
         ("u32", -(2**31) - 1, "does not fit an integer of 4 bytes"),
-        ("u32", 1.0, "is a float, and the kernel takes an integer of 4 bytes: pass an int"),
-        ("u32", np.int64(1), "is int64 of 8 bytes, and the kernel takes an integer of 4 bytes"),
+        ("u32", 1.0, "is a float, but the kernel takes an integer of 4 bytes: pass an int"),
+        ("u32", np.int64(1), "is int64 of 8 bytes, but the kernel takes an integer of 4 bytes"),
         ("u32", np.float32(1), "pass np.int32"),
         ("f32", np.int32(1), "pass np.float32"),
-        ("f32", np.ones(3), "is memory, and the kernel takes a float of 4 bytes"),
-        ("f32", 1e300, "is beyond a float of 4 bytes"),
+        ("f32", np.ones(3), "is memory, but the kernel takes a float of 4 bytes"),
+        ("f32", 1e300, "exceeds a float of 4 bytes"),
         ("f32", 2**24 + 1, "pass a float"),
         ("u64", "text", "is a str"),
         ("u64", ctypes.c_int(1), "match its layout"),
@@ -161,7 +161,7 @@ def test_what_does_not_fit_a_parameter_is_refused(kind, value, says):
 
 
 def test_a_number_of_arguments_that_is_not_the_kernels(basic_source):
-    with pytest.raises(TypeError, match=r"basic.cu: dynamic takes 1 arguments, and got 2"):
+    with pytest.raises(TypeError, match=r"basic.cu: dynamic takes 1 arguments but got 2"):
         basic_source.launch("dynamic", 1, 1, np.zeros(1, np.int32), 1)
 
 
@@ -249,7 +249,7 @@ def test_an_error_is_shown_as_nvrtc_says_it(tmp_path):
     with pytest.raises(CompileError) as said:
         Source(path).launch("k", 1, 1, np.zeros(1, np.int32))
     assert f'{path}(3): error: identifier "nobody" is undefined' in str(said.value)
-    assert "Not found, and taken as empty: missing.h." in str(said.value)
+    assert "Not found and taken as empty: missing.h." in str(said.value)
 
 
 def test_headers_beside_the_file_lose_their_host_part_and_keep_their_lines(tmp_path):

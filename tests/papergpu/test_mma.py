@@ -313,7 +313,7 @@ def test_what_is_no_form_is_refused(form: str) -> None:
 
 def test_too_few_registers_are_refused() -> None:
     given = [("b32", np.zeros((count, 32), np.uint64)) for count in (4, 3, 4)]
-    with pytest.raises(Unsupported, match="b has 3 registers, and takes 2"):
+    with pytest.raises(Unsupported, match="b has 3 registers but takes 2"):
         run_instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", given, ("b32", 4))
 
 
@@ -503,11 +503,11 @@ def test_metadata_without_a_meaning_is_found(
 
 @pytest.mark.parametrize(
     ("form", "kinds", "selector", "said"),
-    [(FORM, HALVES, 4, "its sparsity selector is 4: below 4"),
-     (FORM.replace("k16", "k32"), HALVES, 2, "its sparsity selector is 2: below 2"),
+    [(FORM, HALVES, 4, "its sparsity selector is 4: use one below 4"),
+     (FORM.replace("k16", "k32"), HALVES, 2, "its sparsity selector is 2: use one below 2"),
      ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32", BYTES, 1, "below 1"),
-     (FORM.replace("row.col.f32", "row.col.f16"), ("f16", *HALVES[1:]), 0, "both are of one type"),
-     ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", BYTES, 0, "no row")],
+     (FORM.replace("row.col.f32", "row.col.f16"), ("f16", *HALVES[1:]), 0, "both must be one type"),
+     ("mma.sp.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", BYTES, 0, "not in the table")],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(
     form: str, kinds: tuple[str, ...], selector: int, said: str

@@ -165,21 +165,21 @@ def test_each_instruction_knows_its_line_and_its_source() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
-        (".version 8.7", ".version eight", 2, "the version is none, such as 8.7"),
-        (".target", "target", 3, "'target' stands in place of '.target'"),
-        (".reqntid", ".reqntids", 13, "'.reqntids' stands in place of ';'"),
-        ("ret;", "ret", 43, "'}' is no operand"),
-        ("[a];", "[a;", 21, "';' stands in place of ','"),
-        (".loc 1 3 5", ".lock 1 3 5", 20, "'.lock' begins no statement"),
-        ("0f3F800000", "0f3F8000", 30, "'0f3F8000;' is no word"),
+        (".version 8.7", ".version eight", 2, "the version is not one such as 8.7"),
+        (".target", "target", 3, "expected '.target', found 'target'"),
+        (".reqntid", ".reqntids", 13, "expected ';', found '.reqntids'"),
+        ("ret;", "ret", 43, "'}' is not an operand"),
+        ("[a];", "[a;", 21, "';' found instead of ','"),
+        (".loc 1 3 5", ".lock 1 3 5", 20, "'.lock' is not a statement"),
+        ("0f3F800000", "0f3F8000", 30, "'0f3F8000;' is not a word"),
         (".reg .b32 inner", ".reg inner", 24, "a variable has no type"),
-        ("%tid.x;", "?;", 35, "is no word of PTX"),
-        ("%r2, 0f3F800000", "%r2,, 0f3F800000", 30, "'' is no operand"),
-        ("{%r4, %r5}", "{%r4 %r5}", 28, "'%r4 %r5' is no operand"),
-        ("(%rd1), proto", "(%rd1], proto", 34, "']' stands in place of ','"),
-        ("mov.u32 %r3", "mov.u32 %r3:", 35, "mov.u32 has operands that are none"),
-        ("-5;", "--5;", 27, "'--5' is no operand"),
-        (", inlined_at 1 3 5", ", inlined 1 3 5", 26, "'.loc' begins no statement"),
+        ("%tid.x;", "?;", 35, "is not a word of PTX"),
+        ("%r2, 0f3F800000", "%r2,, 0f3F800000", 30, "'' is not an operand"),
+        ("{%r4, %r5}", "{%r4 %r5}", 28, "'%r4 %r5' is not an operand"),
+        ("(%rd1), proto", "(%rd1], proto", 34, "']' found instead of ','"),
+        ("mov.u32 %r3", "mov.u32 %r3:", 35, "mov.u32 has malformed operands"),
+        ("-5;", "--5;", 27, "'--5' is not an operand"),
+        (", inlined_at 1 3 5", ", inlined 1 3 5", 26, "'.loc' is not a statement"),
         ("{ .b8 1 .b32 .debug_line }", "{ .b8 1", 44, "a .section has no end"),
     ],
 )
@@ -402,9 +402,9 @@ def test_a_form_that_is_not_executed_is_said_and_fails(
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(None, r": cannot be read \(No such file or directory\); name a file of PTX"),
-     (b"\x7fELF\xff\xfe", ": is no text; name a file of PTX, not a cubin"),
-     (b"int main() {}", r":1: .*; give PTX as a compiler writes it")],
+    [(None, r": cannot be read \(No such file or directory\); name a PTX file"),
+     (b"\x7fELF\xff\xfe", ": is not text; name a PTX file, not a cubin"),
+     (b"int main() {}", r":1: .*; name a PTX file as a compiler writes it")],
 )  # fmt: skip
 def test_what_is_no_ptx_is_one_line_and_the_next_file_is_read(
     data: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

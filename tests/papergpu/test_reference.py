@@ -56,7 +56,7 @@ def test_what_is_in_no_row_is_refused() -> None:
         "add.rn.rn.f32",
         "frob.b32",
     ):
-        with pytest.raises(UnknownForm, match="is in no row of the table"):
+        with pytest.raises(UnknownForm, match="is not in the table"):
             find_form(form)
 
 

@@ -325,7 +325,7 @@ def test_what_is_no_map_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"base": 8}, "no multiple of 16"), ({"strides": (24,)}, "a stride of 24 bytes"),
+    [({"base": 8}, "not a multiple of 16"), ({"strides": (24,)}, "a stride of 24 bytes"),
      ({"strides": (1 << 40,)}, "below 2**40"), ({"box": (257, 1)}, "a box of 257"),
      ({"box": (3, 1)}, "multiple of 16 bytes"), ({"steps": (1, 9)}, "an element stride of 9"),
      ({"sizes": (8, 0)}, "a size of 0"), ({"swizzle": "32B", "box": (16, 1)}, "in a swizzle of 32"),

@@ -35,7 +35,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_person_has_a_name() -> None:
     assert bundle.person_origin("Ada Lovelace") == {"who": "Ada Lovelace"}
     for name in ("", " Ada", "Ada\n", "<b>", "a" * 81):
-        with pytest.raises(ValueError, match="is no name"):
+        with pytest.raises(ValueError, match="is not a name"):
             bundle.person_origin(name)
 
 

@@ -84,7 +84,7 @@ DOUBTED: list[tuple[Callable[[dict], None], str]] = [
      "ran at 1200 MHz, below 90% of its highest clock, 1980; check whether that machine sets"),
     (at(f"{LOAD}.sm_mhz", 1200), "ran at 1200 MHz, others of its device at 1980"),
     (at(f"{LOAD}.celsius_highest", 88),
-     "was 88 °C hot, 85 or more; measure again when the GPU is cool and alone"),
+     "reached 88 °C, 85 or more; measure again when the GPU is cool and alone"),
     (at(f"{LOAD}.celsius_highest", 80),
      "reached 80 °C, others of its device 55; measure again when"),
     (at("ceilings.copy_bytes_per_second", 2.6e12),

@@ -238,8 +238,8 @@ def timed(**more: object) -> dict:
     [
         (changed(schema=0), "schema 0"),
         (changed(schema=-3), "schema -3"),
-        (changed(date="2031-02-30T07:08:09Z"), "no date"),
-        (changed(date="2031-05-06T25:08:09Z"), "no date"),
+        (changed(date="2031-02-30T07:08:09Z"), "not a date"),
+        (changed(date="2031-05-06T25:08:09Z"), "not a date"),
         (changed(machine__slug="cpu"), "disagree"),
         (changed(0, machine__slug="imaginary-g9-80gb"), "disagree"),
         (changed(machine__gpus=-1), "disagree"),
@@ -285,7 +285,7 @@ def timed(**more: object) -> dict:
         (changed() | {"seconds": {"compile": 1e9}}, "took 1000000000.0 s to compile"),
         (changed(timelines__0__unit=0), "its unit is 0"),
         (changed(timelines__0__passes__1__start=-1), "has the start -1"),
-        (changed(timelines__1__name="one-by-one"), "stands twice"),
+        (changed(timelines__1__name="one-by-one"), "occurs twice"),
     ],
 )
 def test_a_claim_that_no_run_makes_is_a_contradiction(record: dict, says: str) -> None:

@@ -116,7 +116,7 @@ def reference(a, b):
 PEERS = {{"torch": lambda a, b: a.mean(1, keepdim=True)}}
 """
     [failure] = verify_text(wrong_snippet(mean.replace("@check", "pass")))["failures"]
-    says = "'k': 0}, k empty: gave a result where reference() returned NaN, which no kernel can"
+    says = "'k': 0}, k empty: returned a result where reference() returned NaN, which no kernel can"
     assert says in failure["what"]
     checked = "if not a.shape[1]:\n        raise ValueError('trial: a has no columns; give one')"
     [first, *_] = list_results(verify_text(wrong_snippet(mean.replace("@check", checked))))

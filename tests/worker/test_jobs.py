@@ -310,7 +310,7 @@ def test_pictures_are_asked_of_a_module_that_has_some() -> None:
     assert jobs.pictures_of(context) == {"timelines": timelines()}
     assert said == [{"at": "in timelines()"}]
     context.proof = Obligations(timelines=lambda: timelines() * 2)
-    with pytest.raises(JobError, match="'one-by-one' stands twice") as caught:
+    with pytest.raises(JobError, match="'one-by-one' occurs twice") as caught:
         jobs.pictures_of(context)
     assert caught.value.failures[0]["line"] == 7
     context.proof = Obligations(timelines=timelines, grids=grids)

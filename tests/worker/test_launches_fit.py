@@ -45,7 +45,7 @@ def test_a_block_may_have_so_much_shared_memory_and_no_byte_more(arch: str) -> N
         (Launch("k", 288, 0, registers=255), "too few registers for one block"),
         (Launch("k", 1056, 0, registers=8), "too few threads for one block"),
         (Launch("k", 128, 0, tensor=512), None),
-        (Launch("k", 128, 0, tensor=1024), "1024 columns of tensor memory of 512"),
+        (Launch("k", 128, 0, tensor=1024), "1024 of 512 columns of tensor memory"),
     ],
 )
 def test_registers_threads_and_tensor_memory(launch: Launch, said: str | None) -> None:

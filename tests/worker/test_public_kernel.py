@@ -152,8 +152,8 @@ def test_its_figures_are_those_of_its_machine_code(library_checkout: Path) -> No
     [
         ({"kernel": "none"}, "has no kernel none"),
         ({"file": "src/library/ops/none.py"}, "No such file"),
-        ({"absent": []}, "takes bias, which is neither in signature nor in constants"),
-        ({"constants": {**JOB["constants"], "MORE": 1}}, "takes no MORE; it takes y, x, bias"),
+        ({"absent": []}, "takes bias, which signature and constants lack"),
+        ({"constants": {**JOB["constants"], "MORE": 1}}, "does not take MORE; it takes y, x, bias"),
         ({"constants": {"BLOCK": 1000, "KIND": "tl.float32"}}, "power of 2"),
     ],
 )

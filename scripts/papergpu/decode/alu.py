@@ -45,7 +45,7 @@ def read_operands(writer: Writer, one: Instruction, found: Matched) -> list[Regi
     """The operands that are read, as their types say."""
     types = found.types
     if len(types) != len(one.operands):
-        raise writer.refuse(f"it has {len(one.operands)} operands, and takes {len(types)}")
+        raise writer.refuse(f"it has {len(one.operands)} operands but takes {len(types)}")
     return [
         writer.plain_predicate(operand) if kind == "pred" else writer.narrow_source(operand, kind)
         for operand, kind in zip(one.operands[1:], types[1:], strict=True)
@@ -163,7 +163,7 @@ def decode_cvt_rs(writer: Writer, one: Instruction, found: Matched) -> None:
     read = [writer.narrow_source(part, kind) for part, kind in zip(given, kinds, strict=True)]
     d, flags = writer.target(one.operands[0], found.types[0]), modifier_flags(one.modifiers)
     if d.width == LONG:
-        raise writer.refuse("its result goes to a register of 16 or 32 bits")
+        raise writer.refuse("its result needs a register of 16 or 32 bits")
     name = f"cvt.rs.{found.types[0]}"
     if len(read) == 3:
         writer.emit(name, d=d, a=read[0], b=read[1], c=read[2], flags=flags)
@@ -241,7 +241,7 @@ def decode_setp(writer: Writer, one: Instruction, found: Matched) -> None:
     target = one.operands[0]
     pair = target.items if isinstance(target, Vector) else (target,)
     if len(pair) == 1 and found.types[0] == "preds":
-        raise writer.refuse("it has two results, p|q")
+        raise writer.refuse("it needs two results, p|q")
     other = writer.target(pair[1], "pred") if len(pair) > 1 else None
     emit_comparison(writer, one, found, writer.target(pair[0], "pred"), other)
 
@@ -284,7 +284,7 @@ def decode_mov(writer: Writer, one: Instruction, found: Matched) -> None:
         # A register's value into another, cut or with zeros above if their widths differ.
         d, a = writer.target(target, kind), writer.source(source, kind)
         if BIT in (d.width, a.width) and d.width != a.width:
-            raise writer.refuse("a predicate is copied from or to what is none")
+            raise writer.refuse("a predicate can only be copied from or to a predicate")
         same = f"mov.u{d.width // 4}"
         name = same if d.width == a.width else "mov.wide" if d.width > a.width else "mov.narrow"
         writer.emit(name, d=d, a=a)

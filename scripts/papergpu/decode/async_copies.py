@@ -38,7 +38,7 @@ def _generic_address(writer: Writer, operand: Operand) -> Register:
     if found["base"] == NONE and space != GENERIC:
         name = {PARAM: "param", CONST: "const"}.get(space)
         if name is None:
-            raise writer.refuse("a tensor map lies in global memory, in .const or in a parameter")
+            raise writer.refuse("a tensor map must be in global memory, .const or a parameter")
         made = writer.temporary(LONG)
         offset = found["imm"]
         writer.emit(f"cvta.{name}", d=made, a=writer.constant(offset, LONG))
@@ -76,7 +76,7 @@ def _decode_cp_async(writer: Writer, one: Instruction, found: Matched) -> None:
     """`cp.async`: of 4, 8 or 16 bytes by each thread."""
     size = writer.constant_value(one.operands[2])
     if size not in ((16,) if found.slots["c"] == "cg" else (4, 8, 16)):
-        raise writer.refuse(f"it copies {size} bytes: 16, or 4 or 8 with .ca")
+        raise writer.refuse(f"it copies {size} bytes: it must be 16, or 4 or 8 with .ca")
     more = list(one.operands[3:])
     if "f" in found.slots:
         more.pop()
@@ -88,7 +88,7 @@ def _decode_cp_async(writer: Writer, one: Instruction, found: Matched) -> None:
     elif more:
         given = writer.source(more[0], "u32")
     if len(more) > 1:
-        raise writer.refuse("it has an operand too many")
+        raise writer.refuse("it has one operand too many")
     to = writer.address(one.operands[0], SHARED)
     source = writer.address(one.operands[1], GLOBAL)
     base, offset = source.get("a"), source["imm"]
@@ -156,7 +156,7 @@ def _decode_bulk_tensor(writer: Writer, one: Instruction, found: Matched) -> Non
         operands.pop()
     modes = [found.slots[key] for key in ("l", "l2") if key in found.slots]
     if len(modes) > 1:
-        raise writer.refuse("its mode stands twice")
+        raise writer.refuse("its mode occurs twice")
     rows = bool(modes) and modes[0] in ("tile::gather4", "tile::scatter4")
     loads = "mbarrier::complete_tx::bytes" in found.slots
     mapped = operands.pop(1 if loads else 0)
@@ -179,7 +179,7 @@ def _decode_bulk_tensor(writer: Writer, one: Instruction, found: Matched) -> Non
         coordinates += offsets
     if len(operands) != (2 + ("multicast::cluster" in found.slots) if loads
                          else "prefetch" not in found.slots):  # fmt: skip
-        raise writer.refuse("it has an operand too many or too few for its mode")
+        raise writer.refuse("it has too many or too few operands for its mode")
     if "prefetch" in found.slots:
         writer.emit("bulk.tensor.prefetch", b=at, reads=coordinates, flags=flags)
     elif not loads:
@@ -193,7 +193,7 @@ def _decode_bulk_tensor(writer: Writer, one: Instruction, found: Matched) -> Non
             coordinates.append(writer.source(operands[2], "u16"))
         groups = [found.slots[key] for key in ("g", "g2") if key in found.slots]
         if len(groups) > 1:
-            raise writer.refuse("its group of blocks stands twice")
+            raise writer.refuse("its group of blocks occurs twice")
         flags |= PAIR if groups == ["cta_group::2"] else 0
         writer.emit("bulk.tensor.load", a=writer.pointer(operands[0], SHARED), b=at,
                     c=writer.pointer(operands[1], SHARED), reads=coordinates,
@@ -211,7 +211,7 @@ def decode_async_store(writer: Writer, one: Instruction, found: Matched) -> None
             writer.emit("cvta.to.shared", d=converted, a=long)
             writer.emit("mov.narrow", d=at, a=converted)
         if writer.constant_value(operands[2]) != 0:
-            raise writer.refuse("it writes what is not 0")
+            raise writer.refuse("it may only write 0")
         writer.emit("st.bulk", a=at, e=writer.source(operands[1], "u64"))
         return
     kind = found.slots["t"]
@@ -219,7 +219,7 @@ def decode_async_store(writer: Writer, one: Instruction, found: Matched) -> None
     to, wide = _shared_address(writer, operands[0], found.slots.get("s", ""))
     bar, wide_bar = _shared_address(writer, operands[2], found.slots.get("s", ""))
     if wide or wide_bar:
-        raise writer.refuse("generic addresses are not executed here: say .shared::cluster")
+        raise writer.refuse("generic addresses are not supported here: write .shared::cluster")
     writer.note_access(SHARED, type_bits(kind) // 8)
     writer.emit("st.async", a=to, c=bar, reads=values, imm=type_bits(kind) // 8,
                 flags=_reduction_flags(found))  # fmt: skip

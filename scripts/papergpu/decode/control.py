@@ -100,7 +100,7 @@ def decode_bar(writer: Writer, one: Instruction, found: Matched) -> None:
 
 def _label_name(writer: Writer, operand: Operand) -> str:
     if not isinstance(operand, Name):
-        raise writer.refuse(f"{operand} is no label")
+        raise writer.refuse(f"{operand} is not a label")
     return operand.text
 
 
@@ -116,12 +116,12 @@ def decode_builtin_call(
 ) -> bool:
     """Take down a call of one of them; false if it is none."""
     if name.startswith(LAUNCHES):
-        raise writer.refuse(f"{name}: a kernel that launches kernels is not executed")
+        raise writer.refuse(f"{name}: kernels that launch kernels are not supported")
     if name not in WIDTHS:
         return False
     widths = WIDTHS[name]
     if len(given) != len(widths):
-        raise writer.refuse(f"{name} takes {len(widths)} operands, and has {len(given)}")
+        raise writer.refuse(f"{name} takes {len(widths)} operands but has {len(given)}")
     values = [_read_argument(writer, one, width) for one, width in zip(given, widths, strict=True)]
     if name == "vprintf":
         made = writer.temporary()
@@ -150,7 +150,7 @@ def _local_offset(writer: Writer, operand: Operand) -> int:
     """The byte of local memory where a parameter of a call stands."""
     symbol = writer.find_symbol(operand.text) if isinstance(operand, Name) else None
     if symbol is None or symbol.space != LOCAL:
-        raise writer.refuse(f"{operand} is no parameter that can be passed")
+        raise writer.refuse(f"{operand} is not a parameter that can be passed")
     return symbol.at
 
 

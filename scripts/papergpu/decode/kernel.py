@@ -227,7 +227,7 @@ class KernelDecoder:
         try:
             rule(writer, one, found)
         except (IndexError, ValueError) as error:
-            raise writer.refuse(f"its operands do not fit it ({error})") from None
+            raise writer.refuse(f"its operands do not fit ({error})") from None
 
     def decode_call(self, one: Instruction) -> None:
         """A call is the callee's body in its place."""
@@ -283,7 +283,7 @@ class KernelDecoder:
             writer.place_label(other)
             writer.current = one
             if len(writer.steps) > 1_000_000:
-                raise writer.refuse("calls through pointers are nested too deeply to be executed")
+                raise writer.refuse("calls through pointers are nested too deeply")
         writer.emit("call.nowhere", a=where)
 
     def inline_function(
@@ -293,13 +293,13 @@ class KernelDecoder:
         writer = self.writer
         callee = self.functions.get(name)
         if callee is None or callee.body is None:
-            raise writer.refuse(f"{name or 'what is called'} has no body here to be executed")
+            raise writer.refuse(f"{name or 'the called function'} has no body here")
         if name in self.calling:
-            raise writer.refuse(f"{name} calls itself, which is not executed: write it as a loop")
+            raise writer.refuse(f"{name} calls itself, which is not supported: write it as a loop")
         scope = Scope()
         for variables, operands_given in ((callee.results, results), (callee.parameters, given)):
             if len(variables) != len(operands_given):
-                raise writer.refuse(f"{name} takes another number of operands")
+                raise writer.refuse(f"{name} takes a different number of operands")
             for variable, operand in zip(variables, operands_given, strict=True):
                 if variable.space == "reg":
                     if not isinstance(operand, Name):
@@ -311,7 +311,7 @@ class KernelDecoder:
                     continue
                 symbol = writer.find_symbol(operand.text) if isinstance(operand, Name) else None
                 if symbol is None:
-                    raise writer.refuse(f"{operand} is no parameter that can be passed")
+                    raise writer.refuse(f"{operand} is not a parameter that can be passed")
                 scope.symbols[variable.name] = symbol
         outer, writer.scopes = writer.scopes, [writer.scopes[0]]
         self.calling.append(name)

@@ -18,7 +18,7 @@ ELEMENTS = {name: number for number, name in enumerate(NAMES)}
 # Bits of an element where it lies in memory or in a register.
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,
         "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32}  # fmt: skip
-SMALL = "elements of less than a byte lie row by row in a, column by column in b"
+SMALL = "elements of less than a byte must be row by row in a, column by column in b"
 SATURATE, EXCLUSIVE, NEGATE = 1 << 16, 1 << 17, 1 << 18
 A_ACROSS, B_ACROSS, A_SHARED, NEW_IF_TRUE = 1 << 19, 1 << 20, 1 << 21, 1 << 22
 SELECTOR, ORDERED, SPARSE = 23, 1 << 25, 1 << 26
@@ -66,7 +66,7 @@ def read_product(writer: Writer, found: Matched) -> Product:
     b, d = slots.get("b", a), slots["d"]
     groups = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
     if a != b and not any(a in group and b in group for group in groups):
-        raise writer.refuse(f"{a} is not multiplied by {b}")
+        raise writer.refuse(f"{a} cannot be multiplied by {b}")
     exclusive = slots.get("o") == "xor"
     flags = (SATURATE if "satfinite" in slots else 0) | (EXCLUSIVE if exclusive else 0)
     return Product(parse_shape(found), d, a, b, slots.get("c", d), flags)
@@ -84,7 +84,7 @@ def source_fragment(
     """The registers of a matrix that is read."""
     parts = writer.vector_items(operand)
     if len(parts) != count:
-        raise writer.refuse(f"{what} has {len(parts)} registers, and takes {count}")
+        raise writer.refuse(f"{what} has {len(parts)} registers but takes {count}")
     return [writer.source(part, "f64" if kind == "f64" else "b32") for part in parts]
 
 
@@ -92,7 +92,7 @@ def target_fragment(writer: Writer, operand: Operand, kind: str, count: int) -> 
     """The registers of a matrix that is written."""
     parts = writer.vector_items(operand)
     if len(parts) != count:
-        raise writer.refuse(f"its result has {len(parts)} registers, and takes {count}")
+        raise writer.refuse(f"its result has {len(parts)} registers but takes {count}")
     return [writer.target(part, "f64" if kind == "f64" else "b32") for part in parts]
 
 
@@ -133,7 +133,7 @@ def selector_flags(writer: Writer, operand: Operand, a: str, k: int) -> int:
     giving = k // (2 if a == "tf32" else 4) * 4 * 2 // 32
     found = writer.constant_value(operand)
     if not 0 <= found < 4 // giving:
-        raise writer.refuse(f"its sparsity selector is {found}: below {4 // giving}")
+        raise writer.refuse(f"its sparsity selector is {found}: use one below {4 // giving}")
     return found << SELECTOR
 
 
@@ -251,7 +251,7 @@ def decode_mma_async(writer: Writer, one: Instruction, found: Matched) -> None:
     slots, what = found.slots, read_product(writer, found)
     (m, n, k), d, a = what.shape, what.d, what.a
     if is_integer_product(a) and n > 32 and n % 16:
-        raise writer.refuse(f"there is no shape {slots['s']} of {a}")
+        raise writer.refuse(f"no shape {slots['s']} for {a}")
     results = target_fragment(writer, one.operands[0], d, count_registers(d, m, n) // 4)
     given: list[Register] = []
     first = None
@@ -285,9 +285,9 @@ def scale_flags(writer: Writer, a: str, numbers: Sequence[int], in_registers: bo
     if len(numbers) != scales + across:
         raise writer.refuse(f"it takes {scales} scales and {across} transpositions")
     if any(one not in (-1, 1) for one in numbers[:scales]):
-        raise writer.refuse("imm-scale-a and imm-scale-b are 1 or -1")
+        raise writer.refuse("imm-scale-a and imm-scale-b must be 1 or -1")
     if any(one not in (0, 1) for one in numbers[scales:]):
-        raise writer.refuse("imm-trans-a and imm-trans-b are 0 or 1")
+        raise writer.refuse("imm-trans-a and imm-trans-b must be 0 or 1")
     flags = NEGATE if scales and numbers[0] != numbers[1] else 0
     flags |= B_ACROSS if across and numbers[-1] else 0
     return flags | (A_ACROSS if across == 2 and numbers[2] else 0)
@@ -305,7 +305,7 @@ def decode_sparse_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     what = read_product(writer, found)
     (m, n, k), d, a, b, c = what.shape, what.d, what.a, what.b, what.c
     if d != c:
-        raise writer.refuse(f"its sums are {c}, and its result is {d}: both are of one type")
+        raise writer.refuse(f"its sums are {c} but its result is {d}: both must be one type")
     what.flags |= selector_flags(writer, one.operands[5], a, k)
     what.flags |= ORDERED if found.slots["v"] == "sp::ordered_metadata" else 0
     targets = target_fragment(writer, one.operands[0], d, count_registers(d, m, n))
@@ -338,7 +338,7 @@ def matrix_address(writer: Writer, found: Matched, memory: Operand) -> AddressFi
     """The fields of where its rows lie, which is shared memory."""
     fields = writer.address(memory, parse_space(found.slots.get("ss", "")))
     if fields["space"] not in (SHARED, GENERIC):
-        raise writer.refuse("its matrices lie in shared memory only")
+        raise writer.refuse("its matrices must be in shared memory")
     return fields
 
 

@@ -136,7 +136,7 @@ def _decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     if "block_scale" in found.slots:
         size = found.slots.get("v", "")
         if size not in SCALES[kind]:
-            raise writer.refuse(f"{kind} is not executed with {size or 'no size of its scales'}")
+            raise writer.refuse(f"{kind} is not supported with {size or 'no size of its scales'}")
         scales = SCALES[kind][size]
         reads += [
             _tensor_address(writer, operands.pop(0)),
@@ -151,13 +151,13 @@ def _decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     elif operands:
         scale = writer.constant_value(operands.pop(0))
         if kind not in ("kind::f16", "kind::tf32") or not 0 <= scale <= 15:
-            raise writer.refuse(f"{kind} is not executed with scale-input-d {scale}")
+            raise writer.refuse(f"{kind} is not supported with scale-input-d {scale}")
     if operands:
-        raise writer.refuse("it has more operands than are executed")
+        raise writer.refuse("it has more operands than are supported")
     if mask is not None:
         lanes = [writer.source(part, "b32") for part in writer.vector_items(mask)]
         if weights or scales or len(lanes) != 4 * group:
-            raise writer.refuse(f"a mask of {len(lanes)} registers is not executed here")
+            raise writer.refuse(f"a mask of {len(lanes)} registers is not supported here")
         reads += lanes
     flags = (group | int(in_tensor) << 2 | int(weights) << 3 | KINDS[kind] << 4 | scales << 8
              | int(mask is not None) << 12 | scale << 16)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What travels to the nodes of a cluster, what comes home, and what that is worth.
+"""What goes to the nodes of a cluster, what comes back, and whether to keep it.
 
 There goes a folder with what a run reads. Home comes an answer for each item: a verdict and a
 record, which is kept only if it is whole, of the code that was sent, and of the kind it was for.
@@ -84,7 +84,7 @@ class ResultQueue:
             except (OSError, ValueError, RecursionError) as error:
                 wrong = str(error)
             if wrong:
-                mend = "remove it, and run it again"
+                mend = "remove it and run again"
                 raise file_error(path.as_posix(), f"is not a record: {wrong}", mend)
             self._add_record(record, path)
         return self
@@ -101,7 +101,7 @@ class ResultQueue:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def save_record(self, record: Record) -> None:
-        """Keep one more record, at once and for good; a ShelfError where the disk is full."""
+        """Write one more record at once; ShelfError if the disk is full."""
         path = self.folder / f"{record['snippet']}.{record['machine']['slug']}.json"
         with self._catch_full_disk(path):
             write_atomically(path, dump_json(record))
@@ -118,7 +118,7 @@ class ResultQueue:
             yield
         except OSError as error:
             self.full = True
-            mend = f"free some space and run it again; what came home is in {self.folder.name}/"
+            mend = f"free some space and run again; finished records are in {self.folder.name}/"
             raise file_error(path.as_posix(), error.strerror or str(error), mend) from None
 
 
@@ -139,7 +139,7 @@ class ItemOutcome(NamedTuple):
 
 
 def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> ItemOutcome:
-    """What `answer` to `item`, which comes from the node named `where`, is worth."""
+    """What to make of the `answer` to `item` from the node named `where`."""
     name, kind = item.snippet.id, item.kind.slug
 
     def failed(what: str) -> ItemOutcome:
@@ -156,11 +156,11 @@ def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> I
     row, record = answer["row"], answer["record"]
     if record is not None:
         if wrong := record_fault(record):
-            return failed(f"node {where} sent what is no record: {wrong}")
+            return failed(f"node {where} sent an invalid record: {wrong}")
         if (slug := record["machine"]["slug"]) != kind:
-            return ItemOutcome(why=f"node {where} is of the kind {slug}", slug=slug)
+            return ItemOutcome(why=f"node {where} is a {slug}", slug=slug)
         if (record["snippet"], record["digest"]) != (name, item.snippet.digest):
-            what = f"node {where} ran other code than this checkout's"
+            what = f"node {where} ran different code than this checkout has"
             return failed(f"{what}: did it change meanwhile?")
     elif row["state"] == "passed":
         return failed(f"node {where} sent no record")

@@ -163,7 +163,7 @@ class Cluster:
             answer: dict[str, Any] = self.ray.get(ref)
             return answer
         except errors.RuntimeEnvSetupError as error:
-            what = "a node could not take the copy of the checkout"
+            what = "a node could not receive the copy of the checkout"
             return NoAnswer(f"{what}: {_first_line(error)}", True)
         except errors.OutOfMemoryError:
             return NoAnswer("Ray ended it because its node ran out of memory")
@@ -223,7 +223,7 @@ def _preserve_signals() -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """See that somebody listens at an address: Ray itself would try for minutes."""
+    """Check that something listens at an address: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
         if colon:
@@ -235,9 +235,9 @@ def _check_reachable(address: str) -> None:
 def _connection_finding(address: str, error: Exception) -> Finding:
     text = " ".join(str(error).split())
     if "ersion" in text and ("ython" in text or "Ray:" in text):
-        mend = "use the Ray and the Python that the cluster has"
-        return Finding(address, None, f"has other versions: {text}", mend)
-    mend = f"see that the cluster is up (`ray status` there), and name it as {FORM}"
+        mend = "use the same Ray and Python as the cluster"
+        return Finding(address, None, f"runs other versions: {text}", mend)
+    mend = f"check that the cluster is up (`ray status` there), and write {FORM}"
     return Finding(address, None, f"cannot be reached: {_first_line(error)}", mend)
 
 

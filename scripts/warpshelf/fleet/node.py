@@ -49,11 +49,11 @@ def describe_machine(task: dict[str, Any]) -> dict[str, Any]:
     try:
         machine = json.loads(out)
     except ValueError:
-        return {"unfit": _last_line(err) or f"said nothing of itself (status {status})"}
+        return {"unfit": _last_line(err) or f"did not describe itself (status {status})"}
     if absent := [name for name in ("torch", "triton") if not machine[name]]:
         return {"unfit": f"{' and '.join(absent)} is not installed in the Python of Ray"}
     if task["gpus"] and not machine["gpus"]:
-        return {"unfit": f"Ray counts {task['gpus']} GPUs, and torch sees none"}
+        return {"unfit": f"Ray counts {task['gpus']} GPUs, but torch finds none"}
     return {"machine": {**machine, "gpus": task["gpus"]}}
 
 
@@ -80,7 +80,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
                     return {"unfit": _last_line(err)}
                 ended = status < 0
                 how = f"was ended by signal {-status}" if ended else f"left with status {status}"
-                return {"failed": f"the runner {how}: {_last_line(err) or 'it said nothing'}"}
+                return {"failed": f"the runner {how}: {_last_line(err) or 'no output'}"}
             records = json.loads(out.read_text(encoding="utf-8"))["records"]
             return {"row": row, "record": records[0] if records else None}
     except OSError as error:

@@ -56,7 +56,7 @@ class Kind:
         return "gpu" if self.accelerator else "cpu"
 
     def refusal_reason(self, snippet: Snippet) -> str | None:
-        """Why it cannot run a snippet; "" where the snippet does not ask for such a machine."""
+        """Why it cannot run a snippet; "" if the snippet does not need such a machine."""
         if self.accelerator:
             able = snippet.cannot_run(self.machine["sm"], self.machine["gpus"])
             return able if snippet.wants_gpu else ""
@@ -201,7 +201,7 @@ class Inventory:
         return self.names.get(id_, id_[:6] or "unknown")
 
     def exclude_node(self, id_: str, why: str) -> Finding | None:
-        """Use a node no more; the line that says so, the first time."""
+        """Stop using a node; the finding that says so, the first time."""
         if id_ in self.unfit:
             return None
         self.unfit[id_] = why
@@ -209,7 +209,7 @@ class Inventory:
         return Finding(f"node {self.node_name(id_)}", None, why, mend)
 
     def summary_line(self) -> str:
-        """What there is, on one line."""
+        """The kinds of machine in the cluster, on one line."""
         told = []
         for kind in self.kinds:
             nodes = self.fit_nodes(kind)
@@ -228,17 +228,17 @@ def discover_nodes(
     wanted: tuple[str, ...] | None = None,
     gpus: bool = True,
 ) -> Inventory:
-    """Ask each node what it is: of accelerators `wanted`, where told; without `gpus` a mere CPU."""
+    """Have each node describe itself: only those `wanted`, if given; only CPUs without `gpus`."""
     found = Inventory(gpus=gpus)
     found.update_nodes(cluster.live_nodes())
     there = sorted({one.accelerator for one in found.nodes.values() if one.accelerator})
-    have = f"it has {', '.join(there)}" if there else "no node of it has a GPU"
+    have = f"the cluster has {', '.join(there)}" if there else "the cluster has no GPU"
     unknown = [name for name in wanted or () if name not in there]
-    found.findings += [Finding("--kinds", None, f"nobody has {name}", have) for name in unknown]
+    found.findings += [Finding("--kinds", None, f"no node has {name}", have) for name in unknown]
     for one in found.nodes.values():
         if one.gpus and not one.accelerator:
             what = f"has {one.gpus} GPUs whose type Ray does not know"
-            mend = """start Ray there with --resources='{"accelerator_type:H100": 1}' or its like"""
+            mend = """start Ray there with --resources='{"accelerator_type:H100": 1}' or similar"""
             found.findings.append(Finding(f"node {one.name}", None, what, mend))
     machines: dict[str, dict[str, Any]] = {}
     for id_, said in _describe_nodes(cluster, look, wanted, found):
@@ -267,7 +267,7 @@ def discover_nodes(
 def _describe_nodes(
     cluster: Cluster, look: Work, wanted: tuple[str, ...] | None, found: Inventory
 ) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """What the nodes say of themselves, each its machine; or in words why it is unfit."""
+    """The machine that each node describes, or in words why it is unfit."""
     until = time.monotonic() + LOOKING
     flying = {}
     for id_, one in found.nodes.items():
@@ -284,5 +284,5 @@ def _describe_nodes(
                 yield id_, answer.why
             else:  # it was lost meanwhile, and Ray told of it late
                 found.nodes.pop(id_)
-    yield from ((id_, f"did not say within {LOOKING:g} s what it is") for id_ in flying.values())
+    yield from ((id_, f"did not describe itself within {LOOKING:g} s") for id_ in flying.values())
     cluster.cancel_tasks(flying)

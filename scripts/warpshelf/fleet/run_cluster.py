@@ -1,4 +1,4 @@
-"""A fleet's run: items handed to Ray, answers taken in, and what is left said with its reason.
+"""A fleet's run: hand items to Ray, take in answers, and report what is left with its reason.
 
 Enters: snippets, the address of a cluster, options. Leaves: verdicts, findings on nodes and kinds,
 and the bundle with all records. Ray chooses the node, waits for a free GPU, and repeats what a lost
@@ -136,7 +136,7 @@ class Fleet:
             if now - looked >= LOOK:
                 looked = now
                 for name in self._there.update_nodes(self._cluster.live_nodes()):
-                    self.tell(f"node {name}: is lost; Ray repeats what it was doing")
+                    self.tell(f"node {name}: is lost; Ray repeats its work")
                 self._watch_tasks(now)
                 self._watch_kinds(now)
             for lane in self._lanes.values():
@@ -189,7 +189,7 @@ class Fleet:
             self._report_event(result.verdict or left_verdict(item, result.why))
 
     def _watch_tasks(self, now: float) -> None:
-        """See which items began, and which take too long."""
+        """Note which items began, and cancel those that take too long."""
         by_key = {flight.item.key: flight for flight in self._flights.values()}
         for key, id_ in self._cluster.begun_tasks():
             if flight := by_key.get(key):
@@ -203,11 +203,11 @@ class Fleet:
                 why = f"node {name} did not answer within {limit:g} s"
                 self._report_event(left_verdict(flight.item, why))
                 what = f"did not answer to {flight.item.key} within {limit:g} s"
-                mend = "see what became of its worker"
+                mend = "look at its worker there"
                 self._report_event(Finding(f"node {name}", None, what, mend))
 
     def _watch_kinds(self, now: float) -> None:
-        """Give up what waits for a kind that is gone."""
+        """Give up on snippets that wait for a kind that is gone."""
         for slug, lane in self._lanes.items():
             idle = not (lane.waiting or self._count_flights(lane.kind))
             if idle or self._there.fit_nodes(lane.kind):
@@ -216,7 +216,7 @@ class Fleet:
                 why, count = f"no node with {lane.kind.name} is left", len(self.verdicts)
                 self._cluster.cancel_tasks(self.mark_left(why, slug))
                 what = f"{why}: {len(self.verdicts) - count} snippets were not run on {slug}"
-                mend = "add one, and run it again: it goes on"
+                mend = "add one and run again to continue"
                 self._report_event(Finding("fleet", None, what, mend))
 
     def _report_event(self, found: Verdict | Finding) -> None:

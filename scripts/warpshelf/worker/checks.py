@@ -359,7 +359,7 @@ class Checks:
             if view.why:
                 with self.watch.watch_call(specialize):
                     function(*view.inputs)
-                return f"gave a result where {view.why}: refuse it by a ValueError"
+                return f"returned a result where {view.why}: raise a ValueError instead"
             verify.check_view(function, view, allowed, self.watch, specialize=specialize)
         except Exception as error:
             if verify.out_of_memory(error):

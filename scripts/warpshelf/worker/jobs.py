@@ -132,7 +132,7 @@ def _check_facts(context: JobContext) -> Answer:
     facts, failures = [], []
     for row in rows:
         if what := values.fact_problem(row):
-            raise JobError(what, "mend the row", place)
+            raise JobError(what, "fix the row", place)
         value, expected = row["value"], row["expected"]
         if not values.fact_holds(row):
             what = f"fact {row['name']!r}: {value} where {expected} is expected"
@@ -157,7 +157,7 @@ def _ask_for(context: JobContext, name: str) -> Any:
     context.report_place(f"in {name}()")
     rows = offered()
     if what := PROBLEMS[name](rows):
-        raise JobError(what, f"mend what {name}() returns", context.definition_place(name))
+        raise JobError(what, f"fix what {name}() returns", context.definition_place(name))
     return rows
 
 
@@ -168,13 +168,13 @@ def _check_predictions(context: JobContext) -> Answer:
         return {}
     place = context.definition_place("GOALS")
     if what := pictures.goals_problem(goals, rows):
-        raise JobError(what, "mend the goal", place)
+        raise JobError(what, "fix the goal", place)
     failures = []
     for goal in goals:
         met, told = pictures.judge_goal(goal, rows)
         if not met:
             what = f"goal {goal['name']!r}: {told} where it asks for {pictures.describe_goal(goal)}"
-            failures.append(make_failure(what, "mend the model", place))
+            failures.append(make_failure(what, "fix the model", place))
     # What the last digits are may differ by the machine's mathematical library.
     kept = [{**row, "predicted": float(f"{row['predicted']:.9g}")} for row in rows]
     asked = [{**goal, "sets": list(goal["sets"])} for goal in goals]

@@ -76,7 +76,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
         otherwise = f"its binary for {target} was made of other PTX"
         made = make_binary(True, lambda one: same_ptx(elf.embedded_ptx(one), executed), otherwise)
         code = elf.kernel_code(made, symbol)
-        otherwise = f"{target}: no code without line information is like it"
+        otherwise = f"its code for {target} is different without line information"
         make_binary(False, lambda one: elf.kernel_code(one, symbol) == code, otherwise)
         return made
 

@@ -51,7 +51,7 @@ class Launch(NamedTuple):
                 f"and {arch} gives at most {most:,}"
             )
         if self.tensor > TENSOR_MEMORY:
-            return f"{self.kernel} takes {self.tensor} columns of tensor memory of {TENSOR_MEMORY}"
+            return f"{self.kernel} takes {self.tensor} of {TENSOR_MEMORY} columns of tensor memory"
         use = figures.BlockUsage(self.registers, self.threads, dynamic=self.shared)
         found = figures.compute_residency(arch, use)
         if found["blocks"]:

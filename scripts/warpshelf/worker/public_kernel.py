@@ -140,9 +140,9 @@ def compile_kernel(function: Any, job: dict[str, Any], target: int) -> Any:
     names = list(function.arg_names)
     given = {**job["constants"], **dict.fromkeys(job["absent"])}
     if missing := [name for name in names if name not in given and name not in job["signature"]]:
-        raise ValueError(f"takes {missing[0]}, which is neither in signature nor in constants")
+        raise ValueError(f"takes {missing[0]}, which signature and constants lack")
     if unknown := [name for name in (*given, *job["signature"]) if name not in names]:
-        raise ValueError(f"takes no {unknown[0]}; it takes {', '.join(names)}")
+        raise ValueError(f"does not take {unknown[0]}; it takes {', '.join(names)}")
     for name, value in given.items():
         if isinstance(value, str) and value.startswith("tl."):
             given[name] = getattr(tl, value[3:])
@@ -206,7 +206,7 @@ def package_figures(job: dict[str, Any]) -> dict[str, Any]:
     path = Path(job["root"], job["file"])
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path.name} is no file of Python")
+        raise ValueError(f"{path.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # some read the source of what they compile
     spec.loader.exec_module(module)

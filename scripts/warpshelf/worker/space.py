@@ -17,7 +17,7 @@ from warpshelf.worker.verify import View
 
 MOST_WRONG = 3  # configurations that are told; more say no more
 TOGETHER = 32  # configurations that are timed in turns
-MEND = "mend the kernel, or leave the configuration out in allowed()"
+MEND = "fix the kernel, or exclude the configuration in allowed()"
 
 
 class SpaceSearch:

@@ -99,7 +99,7 @@ def time_interleaved(
     for rounds in range(MOST if calls else 0):
         if deadline is not None and now() > deadline:
             if rounds < FEWEST:
-                raise TimeoutError(f"{rounds} of {FEWEST} rounds of samples before the time limit")
+                raise TimeoutError(f"only {rounds} of {FEWEST} rounds of samples within the limit")
             break
         chance.shuffle(order)
         for name in order:
