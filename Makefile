@@ -16,8 +16,8 @@ export NO_MKDOCS_2_WARNING := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Stamps: what .venv was last filled with. pip runs again when pyproject.toml or constraints.txt
-# is newer than the stamp, and not otherwise. An environment is never made smaller: whichever is
-# there and has enough serves.
+# is newer than the stamp, and not otherwise. An environment is never reduced: any that is
+# there and has enough extras is used.
 PAGES := $(VENV)/pages.stamp
 SITE := $(VENV)/site.stamp
 FULL := $(VENV)/full.stamp
@@ -29,17 +29,17 @@ FOR_PAGES := $(or $(wildcard $(FULL)),$(wildcard $(SITE)),$(PAGES))
 
 help:
 	@echo "make site    run every demo, verify what has changed, then build the site into site/"
-	@echo "make verify  verify every snippet on this machine, whatever record it has"
-	@echo "make serve   show the site at a local address, and build again at every change"
+	@echo "make verify  verify every snippet on this machine, even if its record is current"
+	@echo "make serve   serve the site locally, and rebuild it at every change"
 	@echo "make pages   build the site from the committed records, without installing torch"
 	@echo "make test    run the tests that keep a change safe"
-	@echo "make test-rest  run the others: what they prove again, or all there is of it"
+	@echo "make test-rest  run the exhaustive tests: they repeat a proof, or try everything"
 	@echo "make test-all   run both"
 	@echo "make clean   remove what was built (the environment in .venv stays)"
 	@echo ""
 	@echo "Another Python: make site PYTHON=python3.12"
 
-# A record of code that has not changed is trusted: of its snippet the demo runs.
+# A record of unchanged code is trusted: only the demo of its snippet runs.
 # The site is built even if a snippet fails, so that one bad kernel cannot take the pages down;
 # the failure still decides the exit status.
 site: $(FOR_SITE)
@@ -59,9 +59,9 @@ serve: $(FOR_PAGES)
 pages: $(FOR_PAGES)
 	$(BIN)/shelf site
 
-# The engine that executes PTX is compiled first, so that no test's limit of time has to hold it.
-# Then what may run side by side, then what watches the clock or forks. `test` has what keeps a
-# change safe; `test-rest` what proves it again, or tries all there is: see `exhaustive` in tests/.
+# The engine that executes PTX is compiled first, so that no test's time limit includes it.
+# Then come tests in parallel, then those that watch the clock or fork. `test` has what keeps a
+# change safe; `test-rest` what repeats a proof or tries everything: see `exhaustive` in tests/.
 PYTEST := $(BIN)/python -m pytest -q --durations=10 --durations-min=1
 ALONE = $(PYTEST) $$(grep -rl --include='*.py' 'mark[.]alone' tests)
 SIDE_BY_SIDE := $(PYTEST) -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder

@@ -197,7 +197,7 @@ def test_faults_of_bulk_copies_are_found() -> None:
     assert "may still read: wait for it first" in find_copy_misuse(write_bulk(read=""), x, y, right)
     text = find_copy_misuse(write_bulk(), x, y, np.int32(16))
     assert "no thread can go on" in text and "the mbarrier at byte" in text and "16 bytes" in text
-    assert "no multiple of 16: align it" in find_copy_misuse(write_bulk(), x[1:], y, right)
+    assert "not a multiple of 16: align it" in find_copy_misuse(write_bulk(), x[1:], y, right)
 
 
 def test_copies_in_flight_when_the_block_ends_are_found() -> None:

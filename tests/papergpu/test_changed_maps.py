@@ -101,14 +101,14 @@ def test_a_prefetch_needs_a_map_too() -> None:
     _, room, tensor = allocate_memory()
     host = TensorMap(tensor.ctypes.data, "f32", (COLUMNS, ROWS), (4 * COLUMNS,), BOX).encode()
     ask = "@%p1 cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {16, 4}]; ret;"
-    with pytest.raises(Finding, match="uses what is no tensor map"):
+    with pytest.raises(Finding, match="finds no tensor map"):
         execute_ptx(write_kernel(START + ask, 3), *allocate_memory())
     room[:] = np.frombuffer(host, np.uint8)
     execute_ptx(write_kernel(START + ask, 3), np.zeros(1, np.float32), room, tensor)
 
 
 @pytest.mark.parametrize(
-    ("bytes_", "said"), [(272, "copies|reads 272 bytes at byte"), (24, "no multiple of 16")]
+    ("bytes_", "said"), [(272, "copies|reads 272 bytes at byte"), (24, "not a multiple of 16")]
 )
 def test_a_prefetch_in_bulk_stays_within_a_tensor(bytes_: int, said: str) -> None:
     given = np.zeros(256 + 16, np.uint8)

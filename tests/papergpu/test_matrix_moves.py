@@ -200,7 +200,7 @@ LOAD = "ldmatrix.sync.aligned.m8n8.x{n}.shared.b16 {{{r}}}, [%at];"
 @pytest.mark.parametrize(
     ("lane", "at", "says"),
     [
-        (5, 2040, r"thread \(5, 0, 0\).* no multiple of 16: align it"),
+        (5, 2040, r"thread \(5, 0, 0\).* not a multiple of 16: align it"),
         (
             31,
             2048,

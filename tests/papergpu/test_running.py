@@ -388,7 +388,7 @@ def test_a_read_out_of_bounds_names_the_line_the_block_and_the_thread() -> None:
     ("body", "expected"),
     [("ld.global.u32 %r0, [%rd0-4];", "4 bytes before the start of p0"),
      ("mov.u64 %rd5, 8; ld.u32 %r0, [%rd5];", "a null pointer"),
-     ("ld.global.u32 %r0, [%rd0+2];", "is no multiple of 4: align it"),
+     ("ld.global.u32 %r0, [%rd0+2];", "not a multiple of 4: align it"),
      (".shared .align 4 .b8 t[64]; ld.shared.u32 %r0, [t+64];", "byte 64 of shared memory"),
      ("trap;", "the kernel traps here"),
      ("bar.sync 16;", "there is no barrier 16"),

@@ -270,7 +270,7 @@ def test_faults_of_loads_are_found() -> None:
     assert "which lacks 64 bytes, for its phase of parity 0" in try_load(WRONG=64)
     assert "lacks 1 of 1 arrivals and an expect_tx" not in try_load(WRONG=64)
     assert "an expect_tx of the 64 bytes that came" in try_load(WRONG=-64)
-    assert "no multiple of 128: align it" in try_load(OFFSET=64)
+    assert "not a multiple of 128: align it" in try_load(OFFSET=64)
     assert "which has 66560: ask for more" in try_load(OFFSET=65536)
 
 

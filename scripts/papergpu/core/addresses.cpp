@@ -121,7 +121,7 @@ Space addresses(Warp& w, const Inst& i, u64* A, int n, Access access) {
         if (__builtin_expect(bad & (n - 1), 0)) {
             for (int k = 0; k < 32; ++k)
                 if (t[k] & (n - 1))
-                    fault_lane(k, "%s %d bytes at byte %u of shared memory, which is no multiple of %d: align it",
+                    fault_lane(k, "%s %d bytes at byte %u of shared memory, not a multiple of %d: align it",
                                verb(access), n, t[k] & 0xffffff, n);
         }
         if (__builtin_expect(u64(hi) + n <= l.shared, 1)) {
@@ -181,7 +181,7 @@ Space addresses(Warp& w, const Inst& i, u64* A, int n, Access access) {
         if (__builtin_expect(bad & u64(n - 1), 0)) {
             for (int k = 0; k < 32; ++k)
                 if (A[k] & u64(n - 1))
-                    fault_lane(k, "%s %d bytes at %#llx, which is no multiple of %d: align it", verb(access), n,
+                    fault_lane(k, "%s %d bytes at %#llx, not a multiple of %d: align it", verb(access), n,
                                (unsigned long long)A[k], n);
         }
         const u64 shared = u64(g.shared), local = u64(g.local);

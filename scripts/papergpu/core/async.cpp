@@ -262,7 +262,7 @@ void async_proxy_read(Warp& w, const u8* at, u64 bytes, const char* what) {
 u8* shared_bytes(Warp& w, int lane, u32 address, u64 bytes, u32 by, const char* what) {
     const Launch& l = launch_of(w);
     const u32 rank = address >> 24, at = address & 0xffffff;
-    if (at % by) fault_lane(lane, "%s byte %u of shared memory, which is no multiple of %u: align it", what, at, by);
+    if (at % by) fault_lane(lane, "%s byte %u of shared memory, not a multiple of %u: align it", what, at, by);
     if (rank >= product(l.cluster))
         fault_lane(lane, "%s shared memory of block %u of a cluster of %u", what, rank,
                    product(l.cluster));

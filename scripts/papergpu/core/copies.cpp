@@ -12,7 +12,7 @@ typedef unsigned long long ull;
 enum { MULTICAST = 1, REDUCES = 2, BYTE_MASK = 4, OF_CLUSTER = 8 };  // and the operation << 8, the type << 16
 
 void sized(int lane, u32 n) {
-    if (n % 16) fault_lane(lane, "copies %u bytes in bulk, which are no multiple of 16", n);
+    if (n % 16) fault_lane(lane, "copies %u bytes in bulk, not a multiple of 16", n);
 }
 
 void of_one_block(int lane, const char* what, u32 to, u32 bar) {
@@ -27,7 +27,7 @@ u8* barrier_at(Warp& w, int lane, u32 address) {
 
 u8* global_bytes(Warp& w, int lane, u64 at, u64 n, Access access) {
     if (at % 16)
-        fault_lane(lane, "%s %#llx in bulk, which is no multiple of 16: align it", access == READ ? "reads" : "writes",
+        fault_lane(lane, "%s %#llx in bulk, not a multiple of 16: align it", access == READ ? "reads" : "writes",
                    (ull)at);
     const u32 m = w.m;
     w.m = 1u << lane;
@@ -229,7 +229,7 @@ HANDLER(
     "st.bulk", for (u32 t = w.m; t; t &= t - 1) {
         const int lane = lowest(t);
         const u64 n = get<u64>(w.R, i.e, lane);
-        if (n % 8) fault_lane(lane, "writes %llu bytes in bulk, which are no multiple of 8", (ull)n);
+        if (n % 8) fault_lane(lane, "writes %llu bytes in bulk, not a multiple of 8", (ull)n);
         u8* at = shared_bytes(w, lane, get<u32>(w.R, i.a, lane), n, 8, "writes");
         if (launch_of(w).checks && n) {
             Gang& g = *w.block->gang;
@@ -303,7 +303,7 @@ void begin_copy(Warp& w, const Inst& i) {
         const int lane = lowest(t);
         if (!c.size[lane]) continue;
         const u64 at = (i.flags & 1 ? get<u64>(w.R, i.b, lane) : get<u32>(w.R, i.b, lane)) + u64(from.imm);
-        if (at % bytes) fault_lane(lane, "reads at %#llx, which is no multiple of %d: align it", (ull)at, bytes);
+        if (at % bytes) fault_lane(lane, "reads at %#llx, not a multiple of %d: align it", (ull)at, bytes);
         w.m = 1u << lane;
         c.from[lane] = u64(global_at(w, at, c.size[lane], READ, "reads"));
         w.m = all;

@@ -56,7 +56,7 @@ void arrive(Gang& g, u8* at, Mbarrier& m, u64 count, s64 tx, bool drop, bool who
         fault("arrives with a count of %llu at an mbarrier: from 1 to %lld", (ull)count, (long long)MOST);
     f.tx += tx;
     if (f.tx > MOST)
-        fault("the mbarrier at byte %u of shared memory would expect %lld bytes, and %lld are the most", byte,
+        fault("the mbarrier at byte %u of shared memory would expect %lld bytes; the limit is %lld", byte,
               (long long)f.tx, (long long)MOST);
     if (s64(count) > f.pending)
         fault("arrives %llu times at the mbarrier at byte %u of shared memory, which in this phase waits for %lld of "
@@ -75,7 +75,7 @@ void expect(Gang& g, u8* at, Mbarrier& m, s64 tx) {
     Fields f = fields(m.value);
     f.tx += tx;
     if (f.tx > MOST || f.tx < -MOST)
-        fault("the mbarrier at byte %u of shared memory %s %lld bytes, and %lld are the most: expect the bytes that "
+        fault("the mbarrier at byte %u of shared memory %s %lld bytes; the limit is %lld: expect the bytes that "
               "its copies bring",
               offset_at(g, at), f.tx > 0 ? "would expect" : "has got more than it expects, by",
               (long long)std::abs(f.tx), (long long)MOST);
@@ -101,9 +101,9 @@ u8* place(Warp& w, const Inst& i, int lane, const char* what) {
     if (i.flags & WIDE_ADDRESS) {
         at = (u8*)get<u64>(w.R, i.a, lane);
         if (at < g.shared || at + 8 > g.shared + g.blocks.size() * g.stride)
-            fault_lane(lane, "%s %#llx, which is no shared memory", what, (ull)at);
+            fault_lane(lane, "%s %#llx, which is not shared memory", what, (ull)at);
         if (u64(at) & 7)
-            fault_lane(lane, "%s byte %u of shared memory, which is no multiple of 8: align it", what,
+            fault_lane(lane, "%s byte %u of shared memory, not a multiple of 8: align it", what,
                        offset_at(g, at));
     } else at = shared_bytes(w, lane, get<u32>(w.R, i.a, lane), 8, 8, what);
     if (!(i.flags & CLUSTER_WIDE) && &block_at(g, at) != w.block)
@@ -168,7 +168,7 @@ void arrives(Warp& w, const Inst& i) {
         if (checks) check_bytes(w, at, 8, ATOMIC, SHARED);
         if (checks && !(i.flags & RELAXED)) check_release(w, m.arriving);
         if (i.flags & EXPECTS && b > MOST)
-            fault_lane(lane, "expects %u bytes at an mbarrier, and %lld are the most", b, (long long)MOST);
+            fault_lane(lane, "expects %u bytes at an mbarrier; the limit is %lld", b, (long long)MOST);
         arrive(g, at, m, i.flags & COUNTED ? b : 1, i.flags & EXPECTS ? b : 0, i.flags & DROPS,
                !(i.flags & NO_COMPLETE));
         if (i.d) put<u64>(w.R, i.d, lane, state);
@@ -182,7 +182,7 @@ void bytes(Warp& w, const Inst& i) {  // expect_tx and complete_tx
         u8* at = place(w, i, lane, "expects bytes at");
         const u32 b = get<u32>(w.R, i.b, lane);
         if (b > MOST)
-            fault_lane(lane, "%s %u bytes at an mbarrier, and %lld are the most",
+            fault_lane(lane, "%s %u bytes at an mbarrier; the limit is %lld",
                        i.flags & COMPLETES ? "completes" : "expects", b, (long long)MOST);
         expect(g, at, mbarrier(g, at, "expects bytes at"), i.flags & COMPLETES ? -s64(b) : s64(b));
     }

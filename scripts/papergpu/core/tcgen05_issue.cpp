@@ -14,7 +14,7 @@ Slices slices(Warp& w, u64 descriptor, u32 rows, u32 chunks, bool transposed, u3
         fault("the descriptor of %c, %#llx, has %u in bits 46 to 48, and on sm_100 they must be 1: build it for sm_100",
               name, (unsigned long long)descriptor, version);
     if (absolute)
-        fault("the descriptor of %c, %#llx, gives its leading dimension as an address, which sm_100 has not: give it "
+        fault("the descriptor of %c, %#llx, gives its leading dimension as an address, which sm_100 lacks: give it "
               "as an offset",
               name, (unsigned long long)descriptor);
     if (descriptor >> 53 & 0xff || mode == 3 || mode == 5 || mode == 7)
@@ -331,7 +331,7 @@ void read_descriptor(Mma& x, u32 t, u32 sm) {
         fault("the instruction descriptor %#x saturates, which kind::i8 alone does", t);
     const u32 d = scaled ? 1 : bits(4, 2);
     if (x.kind == KIND_I8 ? d != 2 : x.kind == KIND_TF32 ? d != 1 : d > 1)
-        fault("the instruction descriptor %#x gives D the type %u, which this kind has not", t, d);
+        fault("the instruction descriptor %#x gives D the type %u, which this kind lacks", t, d);
     x.result = d == 0 ? D_F16 : d == 1 ? D_F32 : D_S32;
     x.a_format = format(x.kind, bits(7, 3), "A");
     x.b_format = format(x.kind, bits(10, x.kind == KIND_MXF4 || x.kind == KIND_MXF4NVF4 ? 2 : 3), "B");

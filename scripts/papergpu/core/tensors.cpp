@@ -39,7 +39,7 @@ Map map_at(Warp& w, int lane, u64 address, u32 rank, Mode mode, bool rows4) {
     map.at = address;
     Raw& m = map.raw;
     if (address % 64)
-        fault_lane(lane, "uses a tensor map at %#llx, which is no multiple of 64: align it", (ull)address);
+        fault_lane(lane, "uses a tensor map at %#llx, not a multiple of 64: align it", (ull)address);
     const bool given = (address >= u64(l.params) && address + 128 <= u64(l.params) + l.nparams) ||
                        (address >= u64(l.consts) && address + 128 <= u64(l.consts) + l.nconsts);
     if (!given) {
@@ -56,7 +56,7 @@ Map map_at(Warp& w, int lane, u64 address, u32 rank, Mode mode, bool rows4) {
     memcpy(&m, (u8*)address, 128);
     if (m.magic != MAGIC)
         fault_lane(lane,
-                   "uses what is no tensor map at %#llx: pass the map itself as a __grid_constant__ parameter, or its "
+                   "finds no tensor map at %#llx: pass the map itself as a __grid_constant__ parameter, or its "
                    "address in global memory",
                    (ull)address);
     if (l.checks) {
@@ -79,7 +79,7 @@ Map map_at(Warp& w, int lane, u64 address, u32 rank, Mode mode, bool rows4) {
     REFUSE(m.swizzle > 3, "with the swizzle mode %u, which is not executed", m.swizzle);
     REFUSE(m.atomicity > 1 || (m.atomicity && m.swizzle != 3),
            "with the swizzle atomicity %u in mode %u, which is not executed", m.atomicity, m.swizzle);
-    REFUSE(m.base % 16, "whose base %#llx is no multiple of 16: align it", (ull)m.base);
+    REFUSE(m.base % 16, "whose base %#llx is not a multiple of 16: align it", (ull)m.base);
     for (u32 d = 0; d + 1 < rank; ++d)
         REFUSE(m.strides[d] % 16 || m.strides[d] >> 40,
                "whose stride %u is %llu bytes: it must be a multiple of 16 below 2^40", d, (ull)m.strides[d]);
@@ -125,7 +125,7 @@ enum Field { BASE, RANK, BOX, SIZE, STRIDE, STEP, TYPE, INTERLEAVE, SWIZZLE, ATO
 u8* own_bytes(Warp& w, int lane, const Inst& i, Access access) {
     if (i.flags & 1) return shared_bytes(w, lane, get<u32>(w.R, i.a, lane), 128, 64, "changes");
     const u64 at = get<u64>(w.R, i.a, lane);
-    if (at % 64) fault_lane(lane, "changes a tensor map at %#llx, which is no multiple of 64: align it", (ull)at);
+    if (at % 64) fault_lane(lane, "changes a tensor map at %#llx, not a multiple of 64: align it", (ull)at);
     const u32 keep = w.m;
     w.m = 1u << lane;
     u8* found = global_at(w, at, 128, access, "changes");
@@ -143,7 +143,7 @@ void replace(Warp& w, const Inst& i) {
         Raw m;
         memcpy(&m, at, 128);
         if (m.magic && m.magic != MAGIC)
-            fault_lane(lane, "changes what is no tensor map: copy one there first, or 128 bytes of zeros");
+            fault_lane(lane, "changes something other than a tensor map: copy one there first, or 128 bytes of zeros");
         if (m.mode) fault_lane(lane, "changes a tensor map of im2col by an instruction for tiles");
         m.magic = MAGIC;
         const u64 v = i.imm == BASE || i.imm == STRIDE ? get<u64>(w.R, i.b, lane) : get<u32>(w.R, i.b, lane);
@@ -433,7 +433,7 @@ void store(Warp& w, const Inst& i) {
                         : op >= INC ? type != U32
                         : op == ADD ? type == U8 || type == U16 || type == U4
                                     : type < U32 || type == F32 || type == F64 || type == U4))
-            fault_lane(lane, "reduces elements of the type %u of its tensor map by an operation that it has not", type);
+            fault_lane(lane, "reduces elements of the type %u of its tensor map by an operation that it lacks", type);
         u8* from = shared_bytes(w, lane, get<u32>(w.R, i.a, lane), map.bytes, 128, "copies from");
         auto parts = std::make_shared<const std::vector<Piece>>(
             pieces(w, lane, map, place, i.flags & ROWS, reduces ? ATOMIC : WRITE));

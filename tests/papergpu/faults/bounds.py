@@ -94,8 +94,8 @@ SOUND = (
         PAIRS,
         check_pairs,
         {
-            "odd address": Fault("x + 2 * i)", "x + 2 * i + 1)", "no multiple of 8"),
-            "odd stores": Fault("y + 2 * i)", "y + i)", "no multiple of 8"),
+            "odd address": Fault("x + 2 * i)", "x + 2 * i + 1)", "not a multiple of 8"),
+            "odd stores": Fault("y + 2 * i)", "y + i)", "not a multiple of 8"),
             "not halved": Fault("n / 2", "n", "which has 2400"),
         },
     ),
