@@ -1,4 +1,4 @@
-"""Sums, products and quotients of integers; those of floats are handed on by their type."""
+"""Sums, products and quotients of integers; those of floats are passed on by type."""
 
 from __future__ import annotations
 

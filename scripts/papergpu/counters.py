@@ -194,7 +194,7 @@ class Profile:
 
 
 class Collected:
-    """Launches taken in as they end, their counts added up by program.
+    """Collects launches as they end, and adds up their counts by program.
 
     `with papergpu.settings(profile=True), papergpu.on_launch(collected): ...`, and then
     `collected.profile()`.
@@ -206,7 +206,7 @@ class Collected:
         self._samples: dict[int, Counts] = {}
 
     def __call__(self, launched: Launched) -> None:
-        """Take in one launch; one that was not counted is passed over."""
+        """Take in one launch; skip one that was not counted."""
         if launched.result.counts is not None:
             self.add(launched.program, launched.result.counts, launched.result.samples)
 
@@ -292,7 +292,7 @@ def tally_instructions(
 
 
 def _find_callers(program: Program) -> dict[tuple[str, int, int], Place]:
-    """Where each place that something was inlined at was inlined itself."""
+    """Where each place that code was inlined at was inlined itself."""
     found: dict[tuple[str, int, int], Place] = {}
     for place, _ in program.places:
         if place is not None and place.caller is not None:

@@ -1,4 +1,4 @@
-"""What the host code of kernels asks about its GPU, answered for one that is not there."""
+"""What the host code of kernels asks about its GPU, answered without one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Event:
         self.at = self._clock.now
 
     def synchronize(self) -> None:
-        """It has happened."""
+        """It has always happened."""
 
     def query(self) -> bool:
         return True

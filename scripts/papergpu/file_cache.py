@@ -25,7 +25,7 @@ def cache_dir() -> Path:
 
 
 def scratch_dir() -> Path:
-    """A folder for what this process alone reads; what others left that have ended is removed."""
+    """A folder for this process alone; remove those of processes that have ended."""
     root = Path(gettempdir()) / f"papergpu-{os.getuid()}"
     folder = root / str(os.getpid())
     if not folder.is_dir():
@@ -38,7 +38,7 @@ def scratch_dir() -> Path:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """What is kept there, which was used now; None if nothing is."""
+    """What is kept there, marked as used now; None if nothing is."""
     try:
         data = path.read_bytes()
     except OSError:

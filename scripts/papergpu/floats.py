@@ -140,7 +140,7 @@ UPPER = Format("upper", 11, 20, nan=0x7FF80000, saved=32)
 
 
 def evaluate_exact(written: str, *operands: int) -> Real:
-    """What an approximate instruction is an approximation of."""
+    """The function that an approximate instruction approximates."""
     found = find_form(written)
     shape, ftz = _operand_format(found)
     given = [decode_float(shape, bits, ftz) for bits in operands]

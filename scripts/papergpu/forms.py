@@ -82,7 +82,7 @@ class Matched:
 
 
 class UnknownForm(ValueError):
-    """An instruction that no row of the table has."""
+    """An instruction that is not in the table."""
 
 
 def _match_slots(slots: tuple[Slot, ...], words: tuple[str, ...]) -> dict[str, str] | None:

@@ -43,7 +43,7 @@ def load_kernel(ptx: str, name: str) -> Kernel:
 
 
 class Module:
-    """A module of PTX, which is read where something of it is asked for that is not kept yet.
+    """A module of PTX, read only when something is needed that is not kept yet.
 
     `before` is the module whose place it takes: the variables of that one stay where they are.
     """
@@ -93,7 +93,7 @@ def digest_sources() -> bytes:
 
 
 def _load_or_make(name: str, make: Callable[[], T]) -> T:
-    """What is kept by a name, or made and kept from now on."""
+    """What is kept under a name, or else made now and kept."""
     path = file_cache.cache_dir() / "decoded" / name[:2] / name[2:]
     data = file_cache.read_cached(path)
     # What is cut short or altered, or of another numpy, may raise anything.

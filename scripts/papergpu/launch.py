@@ -1,4 +1,4 @@
-"""Launches of a decoded kernel: what it may touch, how it is scheduled, and what was found."""
+"""Launches of a decoded kernel: what it may touch, how it is scheduled, what it did wrong."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Settings:
 
 
 class Options(TypedDict, total=False):
-    """What else a launch says, beside its grid, its block, its parameters and its memory.
+    """The options of a launch beside its grid, block, parameters and memory.
 
     `dynamic` is its bytes of dynamic shared memory, `cluster` the blocks of a cluster;
     `cooperative` lets the grid synchronise. `settings` say how it is executed.
@@ -264,7 +264,7 @@ def aligned_zeros(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
 
 
 def merge_overlaps(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
-    """Pieces of memory in order, those that overlap made one, and their names."""
+    """Pieces of memory in order, overlapping ones merged, and their names."""
     found: list[Memory] = []
     for one in sorted((one for one in memory if one.size), key=lambda one: one.at):
         last = found[-1] if found else None
@@ -305,7 +305,7 @@ def check_launch(
 
 
 def fill_memory(memory: npt.NDArray[np.uint8], globals_: Globals, start: int = 0) -> None:
-    """Give a module's variables from byte `start` on what they hold at first."""
+    """Write the initial values of a module's variables from byte `start` on."""
     memory[start : len(globals_.bytes)] = np.frombuffer(globals_.bytes[start:], np.uint8)
     for at, name, offset in globals_.addresses:
         if at >= start:

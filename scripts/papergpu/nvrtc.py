@@ -215,7 +215,7 @@ def binary(ptx: str, *, lines: bool = True) -> bytes:
 
 
 def _compile_unit(one: Unit, names: Sequence[str], also: str = "") -> Compiled:
-    """Ask NVRTC; headers that are nowhere are taken as empty, one after the other."""
+    """Ask NVRTC; missing headers are taken as empty, one after the other."""
     empty: list[str] = []
     while True:
         done, log = _run_nvrtc(one, names, empty, also)

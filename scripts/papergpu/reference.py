@@ -1,4 +1,4 @@
-"""What one thread's instructions compute, as plainly as it can be said: the truth for quick code.
+"""What one thread's instructions compute, as plainly as possible: the truth for fast code.
 
 Operands and results are bit patterns, as Python integers without sign. Integers are computed
 without bounds and cut once, floats as fractions and rounded once, so nothing here can share a

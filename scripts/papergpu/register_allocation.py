@@ -1,4 +1,4 @@
-"""Registers get their places in a warp's memory: those that never live together share one.
+"""Gives registers places in a warp's memory: those that never live together share one.
 
 What lives where is found by data flow over the program's blocks, so that a value that a loop
 carries around keeps its place however its instructions are laid out.

@@ -1,4 +1,4 @@
-"""What holds for every launch of this process: the settings, and who is told of launches."""
+"""What applies to every launch of this process: the settings, and who is told of launches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Launched:
 
 
 class Undo(ExitStack):
-    """Takes back what was just set: `undo()`, or the end of a `with` block."""
+    """Undoes what was just set: `undo()`, or the end of a `with` block."""
 
     def __init__(self, how: Callable[[], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The memory of torch's tensors: what a launch may touch, by which name, and what nobody wrote."""
+"""The memory of torch's tensors: what a launch may touch, its names, and what is unwritten."""
 
 from __future__ import annotations
 
@@ -135,5 +135,5 @@ def _require_tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def _write_count(tensor: torch.Tensor) -> int:
-    """How often torch wrote the tensor in place; tensors of inference mode do not say."""
+    """How often torch wrote the tensor in place; inference mode does not tell."""
     return 0 if tensor.is_inference() else tensor._version

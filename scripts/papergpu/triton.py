@@ -75,10 +75,10 @@ class Utils:
         return None if unloads else kernel, kernel, 0, 0, threads
 
     def unload_module(self, module: object) -> None:
-        """There is nothing to give back."""
+        """There is nothing to release."""
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """There is no queue to make longer."""
+        """There is no queue to lengthen."""
 
     def cuOccupancyMaxActiveClusters(self, function: Any, shared: int, size: int) -> int:
         return max(1, PROCESSORS // size)
@@ -161,7 +161,7 @@ class Launcher:
         )
 
     def allocate_scratch(self, kind: str, programs: int, stream: int) -> Any:
-        """Memory that the compiler wants beside the arguments, from Triton's allocator."""
+        """Scratch memory that the compiler asks for, from Triton's allocator."""
         size = getattr(self.metadata, f"{kind}_scratch_size", 0) or 0
         if not size:
             return None
@@ -207,7 +207,7 @@ def _wrap_binder(bind: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Driver:
-    """Stands where Triton's driver of CUDA would."""
+    """Takes the place of Triton's CUDA driver."""
 
     def __init__(self, sm: int) -> None:
         self.sm = sm

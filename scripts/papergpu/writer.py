@@ -1,4 +1,4 @@
-"""What the rules of `decode` take a program down with: operands become registers, then steps."""
+"""What the rules of `decode` write a program with: operands become registers, then steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CLOCKS = {"%clock": 32, "%clock64": 64, "%globaltimer": 64, "%globaltimer_lo": 3
 
 
 class Writer:
-    """Takes down a program, instruction by instruction.
+    """Writes a program, instruction by instruction.
 
     Rules ask it for the registers of operands (`source`, `target`, `predicate`, `address`) and tell
     it what the engine shall do (`emit`).
@@ -89,7 +89,7 @@ class Writer:
         return None
 
     def refuse(self, why: str) -> Unsupported:
-        """What to raise where an operand is not executed."""
+        """What to raise for an operand that is not supported."""
         one = self.current
         assert one is not None
         place = f", {one.place.file}:{one.place.line}" if one.place else ""
@@ -302,7 +302,7 @@ class Writer:
         list: Register | int | None = None,
         count: Register | int | None = None,
     ) -> Step:
-        """Take down one instruction of handler `name`.
+        """Emit one instruction of handler `name`.
 
         `d` is written, `a`, `b`, `c` and `e` are read. `writes` and then `reads` become its list,
         with their number in `count` unless that is given; `items` takes the place of both there.
@@ -355,7 +355,7 @@ class Writer:
         raise self.refuse(f"there is no label {name}")
 
     def place_label(self, label: Label) -> None:
-        """A label stands here."""
+        """Put a label here."""
         label.at = len(self.steps)
 
 

@@ -63,7 +63,7 @@ def decode_bare(writer: Writer, one: Instruction, found: Matched) -> None:
 
 @register_rule("createpolicy")
 def decode_createpolicy(writer: Writer, one: Instruction, found: Matched) -> None:
-    """What a cache shall keep: caches have no say in results, so any policy is 0."""
+    """What a cache should keep: caches do not change results, so any policy is 0."""
     target = writer.target(one.operands[0], "b64")
     writer.emit("mov.u64", d=target, a=writer.constant(0, LONG))
 
@@ -114,7 +114,7 @@ LAUNCHES = ("cudaLaunchDevice", "cudaGetParameterBuffer", "cudaDeviceSynchronize
 def decode_builtin_call(
     writer: Writer, name: str, results: Sequence[Operand], given: Sequence[Operand]
 ) -> bool:
-    """Take down a call of one of them; false if it is none."""
+    """Emit a call of one of them; false if it is none."""
     if name.startswith(LAUNCHES):
         raise writer.refuse(f"{name}: kernels that launch kernels are not supported")
     if name not in WIDTHS:

@@ -1,4 +1,4 @@
-"""What a decoder has taken down, as the arrays that the engine runs.
+"""What a decoder has written, as the arrays that the engine runs.
 
 PTX leaves open what becomes of a sum that is read or written between its wgmma.mma_async and the
 wait for it. ptxas mends what a compiler did to it, the engine tells of it, where

@@ -106,7 +106,7 @@ RESERVED, RESERVED_BYTES = "%reserved_smem_offset_1", 288
 
 
 class KernelDecoder:
-    """Goes through a kernel, and through what it calls, in the order of the text."""
+    """Walks through a kernel, and through what it calls, in the order of the text."""
 
     def __init__(self, module: Module, kernel: Function, globals_: Globals) -> None:
         self.functions = {one.name: one for one in module.functions if one.body}
@@ -289,7 +289,7 @@ class KernelDecoder:
     def inline_function(
         self, name: str, results: list[Operand], given: list[Operand], end: Label
     ) -> None:
-        """The body of a function, whose parameters are what is given to it."""
+        """The body of a function, its parameters bound to what is given."""
         writer = self.writer
         callee = self.functions.get(name)
         if callee is None or callee.body is None:

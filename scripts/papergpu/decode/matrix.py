@@ -209,7 +209,7 @@ def decode_wmma_move(writer: Writer, one: Instruction, found: Matched) -> None:
 
 
 def mark_in_flight(writer: Writer, registers: Iterable[Register], written: bool) -> None:
-    """These are read or written while the warp goes on: they keep their places to themselves."""
+    """These are read or written while the warp goes on, so they share their places with none."""
     fresh = []
     for register in registers:
         if register.constant is not None:

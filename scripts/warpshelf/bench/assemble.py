@@ -1,4 +1,4 @@
-"""The pieces of one snippet's run, put together into a verdict and a record."""
+"""Puts the pieces of one snippet's run together into a verdict and a record."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SnippetRun:
         return self.old if self.old and self.old["digest"] == self.snippet.digest else {}
 
     def cannot_run(self) -> str | None:
-        """Why nothing at all of this snippet can be done on this machine."""
+        """Why nothing of this snippet can run on this machine."""
         if self.snippet.uses_triton and self.machine["triton"] is None:
             return "Triton is not installed; it exists for Linux only"
         if self.on_cpu and self.snippet.cuda_path and not self.machine["os"].startswith("Linux"):
@@ -97,7 +97,7 @@ class SnippetRun:
                     job = replace(job, then=COMPILE_SECONDS)
                     job.details["viewed"] = True
                 jobs.append(job)
-        elif self.on_cpu and one.kind == "kernel":  # what is due is to be known anyway
+        elif self.on_cpu and one.kind == "kernel":  # the list of what is due is needed anyway
             jobs.append(self._make_job(Task.DUE, one.seconds))
         # What only compiles here has nothing else to do, and must do something to be current.
         spared = self.current_record.get("compiled") and self.on_cpu and executes and not force
@@ -141,7 +141,7 @@ class SnippetRun:
         return Job(do, self.snippet.id, seconds, known, on_gpu=shares, alone=do is Task.TIME)
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep the answer of a child, or the finding that stands for it."""
+        """Keep the answer of a child, or a finding in its place."""
         do, details, answer = outcome.job.do, outcome.job.details, outcome.answer or {}
         self.seconds += outcome.seconds
         if answer and not answer.get("failures"):
@@ -261,7 +261,7 @@ def is_compiled(snippet: Snippet) -> bool:
 def job_details(
     snippet: Snippet, machine: dict[str, Any], target: str | None = None
 ) -> dict[str, Any]:
-    """What a child must know of the snippet that it works on.
+    """What a child must know about its snippet.
 
     `target` is the architecture whose PTX it executes, on a machine without a GPU.
     """
@@ -290,7 +290,7 @@ def job_details(
 
 
 def outcome_findings(snippet: Snippet, outcome: Outcome) -> list[Finding]:
-    """What a child found wrong, or what became of the child, as findings on the snippet."""
+    """What a child found wrong, or how the child ended, as findings on the snippet."""
     path = snippet.project.relative_path(snippet.path)
     place = f" {outcome.place}" if outcome.place else ""
     if outcome.cause:

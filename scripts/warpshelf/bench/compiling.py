@@ -1,4 +1,4 @@
-"""What is only compiled: launches for every architecture, and the public kernels beside ours.
+"""What is only compiled: launches for every architecture, and public kernels.
 
 Of launches, snippets and architectures enter; what each variant comes to there leaves, and a
 finding for every launch that NEEDS admits and that would fail. Each architecture has a child of its
@@ -105,7 +105,7 @@ def compile_for_archs(
 
 
 def _apply_outcome(found: Reach, outcome: Outcome) -> Job | None:
-    """Take in what a child answers; the job that goes on where a compiler died of a variant."""
+    """Take in a child's answer; return the job that continues if a variant killed the compiler."""
     snippet, job, sm = found.snippet, outcome.job, architectures.sm_version(found.arch)
 
     def add_finding(what: str, variant: str | None) -> None:
@@ -180,7 +180,7 @@ def compile_public_kernel(root: Path, build: Mapping[str, Any]) -> CompiledRival
 
 @contextmanager
 def extract_clone(checkouts: Path, repository: str, commit: str, file: str) -> Iterator[Path]:
-    """The code of a repository as of a commit, in a folder that is removed afterwards.
+    """The code of a repository at a commit, in a folder that is removed afterwards.
 
     `checkouts` holds clones of whatever kind, as `owner/name`, `owner+name` or `name`; `file` is
     among what is extracted.
@@ -212,14 +212,14 @@ def extract_clone(checkouts: Path, repository: str, commit: str, file: str) -> I
 
 
 def _is_clone(folder: Path) -> bool:
-    """Whether a folder is itself a checkout or a bare repository; one inside of these is not."""
+    """Whether a folder itself, not a parent of it, is a checkout or a bare repository."""
     asked = ("rev-parse", "--resolve-git-dir")
     return any(project.run_git(folder, *asked, one) is not None for one in (".git", "."))
 
 
 @contextmanager
 def unpack_commit(clone: Path, commit: str, names: Sequence[str]) -> Iterator[Path | None]:
-    """Files and folders as of a commit, in a folder that is removed afterwards; None of none."""
+    """Files and folders at a commit, in a folder that is removed afterwards; None without any."""
     words = ("archive", "--format=tar", commit, "--", *names)
     packed = project.run_git(clone, *words) if names else None
     if packed is None:

@@ -1,4 +1,4 @@
-"""What a run will take: what is known of earlier runs goes in, seconds of its jobs come out.
+"""How long a run will take: from what is known of earlier runs to the seconds of its jobs.
 
 What is known best is asked first. Where nothing was ever run, as of timings before the first record
 of a GPU, the seconds follow from the method: how many functions are called on how many cases, and
@@ -32,8 +32,8 @@ BASES = HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (
     "earlier runs here", "records", "records of other GPUs", "similar snippets", "the method",
     "a guess",
 )  # fmt: skip
-# By the method, in seconds. What no rule of ours fixes is on the high side: who waits less than was
-# said minds it less.
+# By the method, in seconds. What no rule of ours fixes is on the high side: a short wait
+# is forgiven more easily than a long one.
 START = 10.0  # to import torch and make a context on the GPU
 FIRST = 4.0  # the first call of a function: its compilation
 CEILING = 2.0  # each of the rates that a timing measures for itself
@@ -55,7 +55,7 @@ Spent = Mapping[str, float]  # seconds by task
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """What a job is expected to take, and which of BASES that rests on."""
+    """How long a job is expected to take, and which of BASES that rests on."""
 
     job: Job
     seconds: float
@@ -63,7 +63,7 @@ class JobEstimate:
 
 
 class Estimator:
-    """Expects seconds of jobs, from the records and the ledger of a project."""
+    """Estimates the seconds of jobs from the records and the ledger of a project."""
 
     def __init__(self, project: Project, book: Ledger) -> None:
         self.project = project
@@ -138,7 +138,7 @@ def _record_seconds(record: object) -> dict[str, float]:
 
 
 def _tells_of(task: Task, slug: str, other: str) -> bool:
-    """Whether what a task took on one machine tells of another: compilers run on any CPU."""
+    """Whether a task's time on one machine applies to another: compilers run on any CPU."""
     return task is Task.COMPILE or (slug == CPU) == (other == CPU)
 
 
@@ -155,7 +155,7 @@ def _record_language(record: Mapping[str, Any]) -> str:
 
 
 def estimate_by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds of a task on a GPU on which nothing is known of it, by what is due."""
+    """Seconds of a task on a GPU without any history, by what is due."""
     called = {False: 0, True: 0}  # by whether it is timed
     functions: set[str] = set()
     units = set()
@@ -211,7 +211,7 @@ def end_times(
 
 
 def job_key(job: Job) -> Key:
-    """What tells a job from all others of a run."""
+    """What identifies a job within a run."""
     slug = job.details.get("machine", {}).get("slug", "")
     return slug, job.key, job.do, job.details.get("target")
 
@@ -228,7 +228,7 @@ class Round(NamedTuple):
 
 
 class Eta:
-    """Hears of a run's jobs, which come in rounds, and says what is left.
+    """Follows a run's jobs, which come in rounds, and estimates what is left.
 
     What jobs took over what they were expected to, first of all jobs and then of those of one task
     and basis, scales what is to come; `weight` seconds as expected hold it to what was known.
@@ -252,7 +252,7 @@ class Eta:
         self.running[job_key(job)] = self.now()
 
     def job_ended(self, outcome: Outcome) -> None:
-        """A job is over; one that failed says nothing of what others take."""
+        """A job is over; a failed one says nothing about the time of others."""
         key = job_key(outcome.job)
         self.running.pop(key, None)
         one = next((jobs.pop(key) for jobs, *_ in self.rounds if key in jobs), None)

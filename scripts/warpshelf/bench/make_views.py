@@ -46,7 +46,7 @@ class ViewRequest:
 
 @dataclass(frozen=True)
 class ViewResult:
-    """Views, the whole PTX of each where it was asked for, and the LIMITS that they break."""
+    """Views, the whole PTX of each on request, and the LIMITS that they break."""
 
     views: list[View]
     modules: list[PtxModule] = field(default_factory=list)
@@ -67,7 +67,7 @@ def match_name(name: str, known: Sequence[str], what: str) -> str:
 
 
 def get_views(asked: ViewRequest, tell: Tell, whole: bool = False) -> ViewResult:
-    """The views that are asked for. With `whole`, or where none are kept, they are made here.
+    """The requested views. With `whole`, or if none are kept, they are made here.
 
     Raises:
         UnknownName: there is no such variant or kernel.
@@ -160,7 +160,7 @@ def load_ptx(path: Path, symbol: str) -> PtxModule:
 
 @contextmanager
 def snippet_at_commit(snippet: Snippet, commit: str) -> Iterator[Snippet]:
-    """The same snippet as it was at a commit, in a folder that is removed afterwards.
+    """The same snippet at a commit, in a folder that is removed afterwards.
 
     Raises:
         UnknownName: there is no such commit.

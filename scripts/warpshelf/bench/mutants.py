@@ -140,7 +140,7 @@ def run_mutants(
 
 
 def _apply_outcomes(found: KillMatrix, outcomes: Iterable[Outcome]) -> list[Job]:
-    """Take in what children answer; the jobs of those that must be asked case by case."""
+    """Take in the children's answers; return jobs for those to run again case by case."""
     again: list[Job] = []
     for outcome in outcomes:
         job, cases = outcome.job, outcome.job.details["cases"]
@@ -159,7 +159,7 @@ def _apply_outcomes(found: KillMatrix, outcomes: Iterable[Outcome]) -> list[Job]
 
 
 def _copy_project(snippet: Snippet, mutant: Mutant | None, root: Path) -> Path:
-    """A project in the folder `root` of what the snippet computes from, changed by a mutant."""
+    """A project in the folder `root` with the snippet's sources, changed by a mutant."""
     project = snippet.project.root
     reached = set(digest.dependency_files(project, snippet.folder))
     # Python runs all of a module, and so reads more of its folder than what counts of it.

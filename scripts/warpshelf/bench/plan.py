@@ -56,7 +56,7 @@ class Options:
 
     @property
     def repeats(self) -> str | None:
-        """Why what is current runs again; None where it does not."""
+        """Why a current snippet runs again; None if it does not."""
         return FORCED if self.force else REPEATED if self.everything else None
 
     @property
@@ -106,7 +106,7 @@ class Turn:
         return str(self.where["slug"])
 
     def split_batches(self) -> list[list[Part]]:
-        """What is verified together, and timed after that; all at once if nothing is timed."""
+        """What is verified together and timed after that; everything if nothing is timed."""
         parts, (least, most) = self.parts, BATCH
         size = max(least, min(most, 2 * self.workers))
         if not any(part.is_timed for part in parts):
@@ -203,7 +203,7 @@ class Planner:
     def plan_turn(
         self, where: dict[str, Any], snippets: Iterable[Snippet], compiled: Set[str] = frozenset()
     ) -> Turn:
-        """What to do on one machine; what another turn has `compiled` is not compiled again."""
+        """What to do on one machine; nothing that another turn has `compiled` compiles again."""
         turn = Turn(where, self.options.children, longest_first=self.options.budget is None)
         stale: list[tuple[str, str, Snippet, str]] = []
         for snippet in snippets:
@@ -251,7 +251,7 @@ class Planner:
         return why
 
     def _runs_demo_only(self, snippet: Snippet, slug: str, why: str) -> bool:
-        """Whether what runs for `why` is the demo alone: also one that failed in nothing else."""
+        """Whether only the demo runs for `why`, also after it was the only failure."""
         if why == FAILED and self._record_staleness(snippet, slug) in (None, TRUSTED):
             demo_alone = self.book.demo_alone(snippet.id, slug, snippet.digest)
             return demo_alone and not self.options.repeats

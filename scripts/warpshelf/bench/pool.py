@@ -282,7 +282,7 @@ class _Child:
 
 
 def _any_of_group(group: int) -> bool:
-    """Whether a process of a group runs; one that only waits to be reaped does not."""
+    """Whether a process of a group runs; a zombie does not."""
     try:
         os.killpg(group, 0)
     except (OSError, AttributeError):  # there is none; Windows has no groups
@@ -331,7 +331,7 @@ _held: list[int] = []  # the signal that came meanwhile
 
 
 class Stopped(BaseException):
-    """A signal came; no handler of errors is meant to take it up on the way."""
+    """A signal came; no `except Exception` on the way may catch it."""
 
     def __init__(self, number: int) -> None:
         self.name = signal.Signals(number).name
@@ -341,7 +341,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Keep `Stopped` back until the block is done: what belongs together is kept together."""
+    """Hold `Stopped` back until the block is done, so that related changes stay together."""
     _holding.append(True)
     try:
         yield

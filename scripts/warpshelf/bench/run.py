@@ -142,7 +142,7 @@ class Run:
         return self.verdicts
 
     def mark_left(self, note: str) -> None:
-        """Have a verdict on all that was planned and not reached."""
+        """Add a verdict on everything that was planned and not reached."""
         for turn in self.planned.turns:
             self._mark_turn_left(turn, note)
 
@@ -221,7 +221,7 @@ class Run:
 
     @pools.defer_signals()
     def _save_result(self, work: SnippetRun) -> None:
-        """Keep what came of a snippet, and its verdict: both of them, or neither."""
+        """Keep a snippet's results and its verdict: both or neither."""
         snippet, slug, book = work.snippet, work.machine["slug"], self.planner.book
         options, out = self.options, self.options.out
         held = out is None and slug == ledger.CPU and not options.force
@@ -290,7 +290,7 @@ PRELOADED = ("triton", "papergpu.triton", "papergpu.decode")
 
 @dataclass
 class QuickResult:
-    """What a quick look at a snippet came to; `skipped` says why there was none.
+    """The result of a quick look at a snippet; `skipped` says why there was none.
 
     `ran` are numbers of cases, of `cases` in all; `kills` the mutants, of `mutants`, that those
     which ran would reject. A model or program has `facts` instead. `seconds` are of CPU, in the

@@ -15,7 +15,7 @@ from warpshelf.cli.measuring import Id, Json, exit_with, print_findings, select_
 from warpshelf.core import project as projects
 from warpshelf.core.findings import Finding, ShelfError
 
-# What a command needs it imports itself: one with nothing to do is over in a moment.
+# A command imports what it needs itself, so that one with nothing to do ends at once.
 if TYPE_CHECKING:
     from warpshelf.edit.autofix import Fix
 
@@ -66,7 +66,7 @@ def main(words: list[str]) -> int:
 
 
 def _with_links(words: list[str]) -> typer.Typer:
-    """The commands; those of `links` are brought in unless `words` begin with another one."""
+    """The commands; those of `links` are imported unless `words` begin with another one."""
     own = {one.name or getattr(one.callback, "__name__", "") for one in app.registered_commands}
     if not app.registered_groups and not own & set(words[:1]):
         from warpshelf.cli.links import links_app

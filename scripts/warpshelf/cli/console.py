@@ -1,4 +1,4 @@
-"""What a run shows: before it starts its plan, while it goes its progress, at its end a summary.
+"""What a run shows: first its plan, then its progress, at its end a summary.
 
 On a terminal progress is a live line, in a log plain lines. A plan says what runs where, why, about
 how long it takes, and what a budget leaves out; the end what was left out and how to go on.
@@ -35,11 +35,11 @@ PHASES = {
     Task.JUDGE: "judging", Task.DESCRIBE: "describing the machine", Task.DUE: "reading",
     Task.DEMO: "running", Task.REACH: "compiling",
 }  # fmt: skip
-# A notebook's shell is a terminal by its own word, but it keeps each line that is drawn.
+# A notebook's shell claims to be a terminal, but it keeps every line that is drawn.
 NOTEBOOKS = ("JPY_PARENT_PID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE")
 EVERY = 30.0  # seconds after which a log is told what is left
 NAMED = 5  # snippets that a line names before it counts the rest
-# What becomes of the file of `--out`, in the words of the recipes as well.
+# What to do with the file of `--out`; the recipes use the same words.
 HAND_IN = (
     "to hand {them} in, drop the file into the form at "
     "https://github.com/warpshelf/warpshelf/issues/new?template=records.yml, or, in a checkout of "
@@ -81,7 +81,7 @@ class Reporter:
     @cached_property
     def live(self) -> bool:
         """Whether a line may be drawn over and over."""
-        # rich takes some variables as a terminal's word; it is asked only where one may be.
+        # Some variables make rich assume a terminal; ask it only where there may be one.
         told = {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys()
         may_be = (sys.stderr.isatty() or told) and not set(NOTEBOOKS) & os.environ.keys()
         return bool(may_be and self.console.is_terminal)
@@ -148,7 +148,7 @@ class Reporter:
             self.bar.update(self.bar.task_ids[0], total=total)
 
     def __call__(self, event: object) -> None:
-        """Show one event of a run; of a fleet also a line, or how many verdicts there will be."""
+        """Show one event of a run; a fleet also sends lines, or the number of verdicts to come."""
         if isinstance(event, Job):
             self._show_start(event)
         elif isinstance(event, Eta):
@@ -255,7 +255,7 @@ def turn_seconds(plan: Plan, turn: Turn) -> float:
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
-    """Each snippet on each machine, as `--plan --json` gives it, those that run first."""
+    """Each snippet on each machine, as `--plan --json` prints it, those that run first."""
     left, found = set(plan.left), []
     for turn in plan.turns:
         rows: list[tuple[str, str, dict[str, Any]]] = []

@@ -36,7 +36,7 @@ def parse_origin(by: str | None) -> Origin | None:
 
 
 def run_origin(project: Project, by: str | None, out: Path | None) -> Origin | None:
-    """Who makes the records of a run: who is named, else the job, else who uses the checkout.
+    """Who makes the records of a run: the person named, else the job, else the user of Git.
 
     What goes into one file may be made on a borrowed machine, whose git knows somebody else.
     """
@@ -77,7 +77,7 @@ def report_records(made: list[tuple[Snippet, Record]], known: Iterable[Snippet])
 
 
 def _sound_records(snippet: Snippet, with_cpu: bool) -> Iterator[Record]:
-    """The sound records of a snippet; that of the CPU, which is the largest, only if asked for."""
+    """The sound records of a snippet; the CPU's, which is the largest, only on request."""
     for path in sorted(snippet.results.glob("*.json")):
         if with_cpu or path.stem != CPU:
             with contextlib.suppress(ShelfError):  # `shelf check` says what is wrong with it

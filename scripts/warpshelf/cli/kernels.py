@@ -69,14 +69,14 @@ def show_reach(
 
 
 def _wide_console() -> Console:
-    """Names that are folded to a few letters tell nothing: its lines may pass the terminal's."""
+    """Names folded to a few letters tell nothing, so lines may pass the terminal's width."""
     console = Console(highlight=False, emoji=False)
     console.width = max(console.width, WIDEST)
     return console
 
 
 def _reach_table(snippet: Snippet, found: Sequence[Reach]) -> Table:
-    """Variants by architectures: the most shared memory of a block, or that it does not run."""
+    """Variants by architecture: the most shared memory of a block, or that it does not run."""
     ordered = sorted(found, key=lambda one: compiling.ARCHS.index(one.arch))
     drawn = Table(title=escape(f"{snippet.id}: most shared memory of a block"))
     drawn.add_column("variant", no_wrap=True)
@@ -97,7 +97,7 @@ def _reach_table(snippet: Snippet, found: Sequence[Reach]) -> Table:
 
 
 def _reach_notes(found: Sequence[Reach]) -> list[str]:
-    """Why something is skipped, and what could not be looked at; each said once."""
+    """Why something is skipped and what could not be checked, each once."""
     said: list[str] = []
     for one in found:
         if one.refusal:

@@ -41,11 +41,11 @@ GROUPS = {
 MEND = ("gone", "moved", "title")
 SAME_WORK = "check that it is the same work, then write the new address"
 LARGEST = 60_000  # characters of a report; GitHub's issues take 65,536
-Tell = Callable[[str, int, int], None]  # hears what is asked for, how many are done, of how many
+Tell = Callable[[str, int, int], None]  # is told what is checked, how many are done, of how many
 
 
 def collect_findings(survey: CheckResult) -> dict[str, list[Finding]]:
-    """What there is to say, by group, in the order of GROUPS."""
+    """The findings by group, in the order of GROUPS."""
     found: dict[str, list[Finding]] = {group: [] for group in GROUPS}
     for link in survey.links:
         state = survey.health.get(link.url)
@@ -70,7 +70,7 @@ def collect_findings(survey: CheckResult) -> dict[str, list[Finding]]:
 
 
 def report_lines(survey: CheckResult) -> list[str]:
-    """The report for a terminal: groups with a line for each link, and what was done."""
+    """The report for a terminal: groups with a line for each link, and a summary."""
     shown: list[str] = []
     for group, findings in collect_findings(survey).items():
         shown += [f"{GROUPS[group]}: {len(findings)}", *map(str, findings)]
@@ -114,7 +114,7 @@ def _escape_github(text: str) -> str:
 
 
 def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
-    """The report for an issue or a summary on GitHub, cut where it would grow too long.
+    """The report for an issue or a summary on GitHub, cut if it grows too long.
 
     `repository` is the project's address: with it, each place is a link to its line.
     """

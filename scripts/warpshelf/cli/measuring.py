@@ -18,7 +18,7 @@ from warpshelf.core import project as projects
 from warpshelf.core.findings import Finding
 from warpshelf.core.project import Project
 
-# What a command needs it imports itself: one with nothing to do is over in a moment.
+# A command imports what it needs itself, so that one with nothing to do ends at once.
 if TYPE_CHECKING:
     from warpshelf.bench.plan import Options
     from warpshelf.bench.run import Run
@@ -31,7 +31,7 @@ Ids = Annotated[list[str] | None, Argument(metavar="[ID]...", help="All by defau
 Json = Annotated[bool, Option("--json", help="Print JSON on standard output.")]
 By = Annotated[str | None, Option(metavar="NAME", help="Who made the GPU records; pages show it.")]
 Bundle = Annotated[Path, Argument(help="A file that `shelf run --out FILE` wrote.")]
-OUT = Path("records.json")  # of a cluster, unless told; version control leaves it alone
+OUT = Path("records.json")  # the default of a run on a cluster; Git ignores it
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
@@ -41,7 +41,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def exit_with(findings: Sequence[Finding], told: bool = False) -> None:
-    """Print findings, unless they are told already, and end with 1 if there are any."""
+    """Print findings, unless that is done already, and exit with 1 if there are any."""
     if not told:
         print_findings(findings)
     if findings:
@@ -49,7 +49,7 @@ def exit_with(findings: Sequence[Finding], told: bool = False) -> None:
 
 
 def select_snippets(project: Project, ids: list[str] | None) -> list[Snippet]:
-    """The snippets of `ids`, all where there is none; an unknown id is wrong usage."""
+    """The snippets of `ids`, or all without any; an unknown id is wrong usage."""
     from warpshelf.contract import snippet as snippets
 
     if not ids:

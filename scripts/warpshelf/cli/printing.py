@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-PIPED = 100  # columns of what is no terminal
+PIPED = 100  # columns without a terminal
 
 
 class Output(Console):
-    """Standard output: as wide as the terminal, or as COLUMNS says where it is piped."""
+    """Standard output: as wide as the terminal, or as COLUMNS says if piped."""
 
     def __init__(self) -> None:
         wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED
@@ -31,7 +31,7 @@ class Output(Console):
             self.print(Text(line, style), soft_wrap=True)
 
     def print_truncated(self, text: str, indent: int) -> None:
-        """Print one dim line, and of what is too long only the beginning."""
+        """Print one dim line, cut if it is too long."""
         shown = Text(" " * indent + text, "dim")
         shown.truncate(self.width, overflow="ellipsis")
         self.print(shown, soft_wrap=True)

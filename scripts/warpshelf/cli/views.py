@@ -45,7 +45,7 @@ WORSE = 1.005  # times the ideal, from which on it shows in three digits
 LEAST = 0.005  # of the executed instructions: what did less is summed up, unless it is marked
 MOST_LOOPS = 4
 MARK = "yellow"
-SMALL = 100  # below it a difference says more than its share
+SMALL = 100  # below it, show a difference instead of a percentage
 MEMORY = (("sectors", "global"), ("wavefronts", "shared"))
 
 
@@ -94,7 +94,7 @@ def _variants_table(views: Sequence[View]) -> Table:
 
 
 def format_lanes(tally: Mapping[str, Any]) -> str:
-    """How many lanes of 32 took part on average, to a tenth."""
+    """How many lanes of 32 were active on average, to a tenth."""
     executed, taking = executed_count(tally), tally.get("lanes", 0)
     if not executed or taking == LANES * executed:
         return str(LANES) if executed else "-"
@@ -190,7 +190,7 @@ def _print_lines(out: Output, view: View) -> None:
 
 
 def _print_accesses(out: Output, view: View) -> None:
-    """Instructions whose worst request takes more than the ideal, those alike counted as one."""
+    """Instructions whose worst request takes more than the ideal; equal ones count as one."""
     alike: dict[str, list[Access]] = {}
     wasted: Counter[str] = Counter()  # passes that need not be, were every request as the worst
     for one in view["accesses"]:
@@ -285,7 +285,7 @@ def _print_sass(out: Output, view: View, first: int, last: int) -> None:
 
 
 def print_difference(out: Output, found: Difference, names: tuple[str, str], heading: str) -> None:
-    """Print what differs of a kernel; `names` are those of the build before and after."""
+    """Print how two builds of a kernel differ; `names` are theirs, before and after."""
     out.print_title(f"{found.variant}: {found.kernel}, {heading}")
     if not found.counts:
         out.print_paragraph("built from other cases, so executed counts are not compared", 2)
@@ -311,7 +311,7 @@ def print_difference(out: Output, found: Difference, names: tuple[str, str], hea
 
 
 def _format_change(before: float | None, after: float | None) -> str:
-    """A difference where numbers are small, a factor where it is 2 or more, else per cent."""
+    """A difference of small numbers, a factor of 2 or more, else per cent."""
     if before is None or after is None:
         return ""
     if not before or max(abs(before), abs(after)) < SMALL:

@@ -1,4 +1,4 @@
-"""What NEEDS of a snippet may say, and the GPU architectures that it is for, as SM versions.
+"""What NEEDS of a snippet may say, and the GPU architectures it is for, as SM versions.
 
 What NEEDS says enters, and what the language of a snippet asks by itself, which stands here once,
 so that thirty snippets need not say the same; whether a GPU is among them, and why not, leaves.
@@ -55,7 +55,7 @@ class Architectures:
         return f"SM {self.low} " + ("or above" if self.high is None else f"to {self.high}")
 
     def refusal_reason(self, sm: int | None) -> str | None:
-        """Why it does not run on a GPU of SM version `sm`; None where it does."""
+        """Why it does not run on a GPU of SM version `sm`; None if it does."""
         why = f" ({self.why})" if self.why else ""
         return None if self.covers(sm or 0) else f"needs {self}{why}; this GPU is SM {sm}"
 

@@ -1,4 +1,4 @@
-"""What decides what a snippet computes, and one number over all of it.
+"""What decides what a snippet computes, and one digest of all of it.
 
 Of its own files all counts, of modules that it shares what it uses of them. Comments, docstrings
 and formatting have no part in it: Python counts by its syntax tree, C++ by its tokens, any other
@@ -81,7 +81,7 @@ class _Dependencies:
         self.sources: dict[str, SourceDigest] = {}
         self.pending: list[tuple[str, str]] = []  # modules, and which of their names
         self.find_module = cache(self._find_module)
-        self.untold = False  # a package is passed around, and what of it, nobody can say
+        self.untold = False  # a package is passed around, so which part of it counts is unknown
         for path in self._list_files(folder):
             source = self._add_whole(path)
             for use in {*source.all_uses(), *source.script.uses}:
@@ -223,7 +223,7 @@ class SourceDigest(NamedTuple):
 
 
 def digest_source(root: Path, content: bytes, suffix: str) -> SourceDigest:
-    """What a file of the checkout at `root` comes to, from what was kept if it holds the same."""
+    """The summary of a file of the checkout at `root`, cached by its content."""
     content = content.replace(b"\r\n", b"\n")
     if suffix != ".py" and suffix not in CPP_SUFFIXES:
         return SourceDigest(hashlib.sha256(content).hexdigest())
@@ -244,14 +244,14 @@ def digest_source(root: Path, content: bytes, suffix: str) -> SourceDigest:
 
 @cache
 def _rules_version() -> str:
-    """Which of these rules hold: what was made by others is not what is kept."""
+    """The version of these rules: what other rules made is not reused."""
     own = (Path(__file__), Path(__file__).with_name("syntax.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in own)).hexdigest()
 
 
 @cache
 def cached_sources(root: Path) -> dict[str, SourceDigest]:
-    """What was kept in the checkout at `root`, by what the files hold."""
+    """What is cached in the checkout at `root`, by the content of files."""
     found: dict[str, SourceDigest] = {}
     lines: list[bytes] = []
     with suppress(OSError):
@@ -361,7 +361,7 @@ def _record_names(statements: list[_Statement]) -> list[str]:
     """The snippets that NEEDS names under "records"."""
     for node in (said.node for said in statements):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            with suppress(ValueError, TypeError):  # malformed, which is told elsewhere
+            with suppress(ValueError, TypeError):  # malformed, which is reported elsewhere
                 needs = ast.literal_eval(node.value)
                 names = needs.get("records") if isinstance(needs, dict) else None
                 return [n for n in names if isinstance(n, str)] if type(names) is list else []
@@ -400,7 +400,7 @@ def _bind_imports(bound: dict[str, set[str]], nodes: Iterable[ast.Import | ast.I
 
 
 class _Statement:
-    """What a statement says, in one text that holds under every version of Python.
+    """What a statement says, as a text that is the same under every version of Python.
 
     `chains` are the names that it reads or sets, each with the attributes that follow on it;
     `touched` those whose values it may change where they are, or set from within a function.

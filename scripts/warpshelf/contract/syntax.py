@@ -1,4 +1,4 @@
-"""What a source file says, read without running it, and places in it that outlive its comments."""
+"""What a source file says, read without running it, and places that survive edited comments."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def standard_library_only(imports: Iterable[str]) -> bool:
 
 
 def is_string_statement(node: object) -> bool:
-    """Whether it is a docstring, or another string that stands alone and is never read."""
+    """Whether it is a docstring, or another string on its own that is never read."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 

@@ -1,4 +1,4 @@
-"""What the contract asks of the values of cases.py, SPACE among them, and those values, typed."""
+"""What the contract asks of the values of cases.py, and those values, typed."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def cost_problem(cost: object) -> str | None:
 
 
 def case_form(case: Case) -> tuple[tuple[str, str], ...]:
-    """What of a case is not its size: dtype, pass, causal and the like."""
+    """The part of a case that is not its size: dtype, pass, causal and the like."""
     return tuple(
         (key, str(value))
         for key, value in sorted(case.items())

@@ -1,4 +1,4 @@
-"""What every room stands on: the checkout, findings, files written whole, units, markup, pages.
+"""What every room uses: the checkout, findings, atomic files, units, markup, pages.
 
 Enters: nothing. Leaves: plain types and functions. Imports the standard library and PyYAML alone.
 """

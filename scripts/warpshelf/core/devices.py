@@ -1,4 +1,4 @@
-"""GPUs as people and drivers name them, and what a device of a known model has.
+"""GPU names, as people and drivers write them, and what a device of a known model has.
 
 A driver says `NVIDIA H100 80GB HBM3`, a paper `H100 SXM5`: the same. `NVIDIA H100 PCIe` is another,
 with less bandwidth, and so is an A100 with other memory. Where one of two names leaves something

@@ -1,4 +1,4 @@
-"""Writing files whole, alone or several together, and the shape of the data read from them."""
+"""Atomic writing of one or several files, and the shape of the data read from them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def unpack_json(data: bytes) -> object:
         raise ValueError("nests too deep") from None
 
 
-@lru_cache(maxsize=4)  # what is asked of one file is mostly asked several times in a row
+@lru_cache(maxsize=4)  # the same file is mostly read several times in a row
 def _decompress_xz(data: bytes) -> bytes:
     try:
         reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)

@@ -48,13 +48,13 @@ def find_project(start: Path | None = None) -> Project:
     raise ShelfError(Finding(str(here), None, what, mend))
 
 
-# What git says of a checkout, or nothing: a copy without version control works as well.
+# What Git says about a checkout, or nothing: a copy without version control works too.
 
 PATIENCE = 120.0  # seconds; the whole history of a large checkout takes a few
 
 
 def run_git(root: Path, *words: str, given: bytes = b"") -> bytes | None:
-    """What `git words` prints in `root`, handed `given`; None where it fails, lacks or hangs."""
+    """What `git words` prints in `root`, given `given`; None if it fails, is missing or hangs."""
     words = ("git", "-C", str(root), *words)
     try:
         return subprocess.run(

@@ -47,7 +47,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self.accelerator or "CPU"
 
     @property
@@ -197,7 +197,7 @@ class Inventory:
         return [one for one in left if one.accelerator == kind.accelerator]
 
     def node_name(self, id_: str) -> str:
-        """What people call a node."""
+        """The name of a node for people."""
         return self.names.get(id_, id_[:6] or "unknown")
 
     def exclude_node(self, id_: str, why: str) -> Finding | None:

@@ -1,4 +1,4 @@
-"""What this checkout has seen on this machine, which code passed, and which machine that is.
+"""What this checkout has run on this machine, which code passed, and what the machine is.
 
 Committed records say what the project claims, the ledger what was tried here: a snippet whose last
 run failed publishes nothing until it passes. A run that repeats what is current (`--all`,
@@ -43,7 +43,7 @@ class Ledger:
     entries: dict[str, dict[str, Entry]] = field(default_factory=dict)
 
     def has_passed(self, snippet: str, machine: str, digest: str) -> bool:
-        """Whether this very code passed here, be it its demo alone."""
+        """Whether this very code passed here, if only its demo."""
         entry = self._find_entry(snippet, machine, digest)
         return bool(entry) and not entry.get("failure")
 
@@ -100,7 +100,7 @@ def load_ledger(project: Project) -> Ledger:
 
 @dataclass
 class RepeatProgress:
-    """The list of a run that repeats `snippets`; it is in `path` from the first verdict on."""
+    """The list of a run that repeats `snippets`, written to `path` from the first verdict on."""
 
     path: Path
     what: str  # whether it repeats them (`--all`) or records them anew (`--force`)
@@ -145,7 +145,7 @@ def device_slug(device: str) -> str:
 
 
 def may_have_gpu() -> bool:
-    """Whether it is worth importing torch to ask for a GPU."""
+    """Whether there may be a GPU, so that importing torch to ask is worth it."""
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 

@@ -1,4 +1,4 @@
-"""What a GPU can do at most, the time below which nothing can be done, and when two times tie."""
+"""What a GPU can do at most, the least time of a case, and when two times tie."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ REASONS = {
     0x100: "display clock setting",
 }
 
-# What lowers clocks so far that a time tells of the cooling or the power supply, not of the kernel.
+# What lowers clocks so far that a time measures cooling or power supply, not the kernel.
 # A power cap is not among them: it is where large products on a GPU always run.
 SLOWDOWNS = tuple(REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
 
@@ -82,7 +82,7 @@ def peak_rates(
 
 
 def least_seconds(cost: Mapping[str, Any], ceilings: Mapping[str, Any]) -> float:
-    """The time below which the hardware cannot do it: bytes and FLOPs over their peak rates.
+    """The least time that the hardware allows: bytes and FLOPs over their peak rates.
 
     0 where `cost` lacks bytes, flops or unit. `ceilings` has what is known of `peak_rates`.
     """

@@ -1,4 +1,4 @@
-"""What may be true of a record of a GPU, and yet is worth a second look before it is believed.
+"""What may be true of a GPU record, but deserves a second look before it is believed.
 
 Enters: a record and the others that there are. Leaves: its doubts, a line each: what, against what,
 and what to do. A doubt refuses nothing: a device may well be faster, hotter or newer than others.
@@ -40,7 +40,7 @@ SEE_CLOCK = "check whether that machine sets a power limit or a lower clock"
 
 
 def plausibility_warnings(record: Record, others: Sequence[Record]) -> list[str]:
-    """What is odd about a record of a GPU that has times, and what to do about it, a line each.
+    """What is odd about a GPU record with times, and what to do about it, a line each.
 
     Of `others` those count that are of the same kind of device and of the same snippet, for its
     clocks and ceilings also those of other snippets, and for its errors that of a CPU.
@@ -147,7 +147,7 @@ def _ceiling_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
 
 
 def _peer_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
-    """Library calls far from what other records of the snippet say of that kind of device."""
+    """Library calls far from their times in other records of the snippet on such a device."""
     known: dict[str, list[float]] = {}
     for one in alike:
         if (one["snippet"], one["digest"]) == (record["snippet"], record["digest"]):
@@ -164,7 +164,7 @@ def _peer_warnings(record: Record, alike: list[Record]) -> Iterator[str]:
 
 
 def _zero_error_warnings(record: Record, others: Sequence[Record]) -> Iterator[str]:
-    """Functions without any error where a CPU has some: what was never compared looks like that."""
+    """Functions without any error where a CPU has some, as if they were never compared."""
     known = {
         result_key(row, result)
         for one in others

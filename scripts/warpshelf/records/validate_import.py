@@ -1,4 +1,4 @@
-"""What a record says of itself, its machine and its times that no run here would have written.
+"""What a record says about itself, its machine and its times that no run here writes.
 
 Enters: a well-shaped record of the present code, from anywhere. Leaves: its faults, in words.
 Times, rates and clocks are held against the record's own peaks and, since these might be left out

@@ -33,7 +33,7 @@ class Errors(NamedTuple):
     scale: float  # the largest magnitude of the truth
 
     def max_with(self, other: Errors) -> Errors:
-        """Of two comparisons, the larger of each error."""
+        """The larger of each error of two comparisons."""
         return Errors(*map(max, self, other))
 
 

@@ -22,7 +22,7 @@ from warpshelf.worker.watch import CallWatch, LaunchCounts
 
 
 class Share(StrEnum):
-    """How much of a kernel one verification takes on: a record needs all.
+    """How much of a kernel one verification covers: a record needs all.
 
     Most of its time goes into compiling, anew for each case and view. So SOME draws one view of
     every tenth case, and leaves out cases that are there only to be counted; TELLING is the case
@@ -100,7 +100,7 @@ class Checks:
         self.dtypes: dict[object, torch.dtype] = {}  # by form of case, of the first output
 
     def job_answer(self) -> dict[str, Any]:
-        """What the record takes from here."""
+        """The results for the record."""
         return {
             "cases": self.rows,
             "skips": [{"what": what, "reason": why} for what, why in self.skips.items()],
@@ -319,7 +319,7 @@ class Checks:
             result["refuses"] = refuses
 
     def _draw_views(self, name: str, given: CaseData, index: int) -> Iterator[View]:
-        """Each view that a variant meets of a case, and sides emptied of the first of a form."""
+        """Each view of a case that a variant gets, and empty sides for the first of a form."""
         _, case, inputs, refs, _ = given.first_view()  # of inputs that no call has changed yet
         for view, drawn in verify.case_views(inputs, index, self.share is Share.SOME):
             if view not in verify.NEW_VALUES:
@@ -371,7 +371,7 @@ class Checks:
         return None
 
     def due_rows(self) -> list[dict[str, Any]]:
-        """What every record must show: a row a case, of CASES, COUNTED, TIMED in order.
+        """What every record must have: a row for each case of CASES, COUNTED, TIMED, in order.
 
         It has the variants, peers, tolerance and cost, and follows from cases.py alone, so any
         machine finds the same, even one that skips the case.

@@ -22,7 +22,7 @@ from warpshelf.worker.context import JobContext, JobError, Place, Task, cpu_seco
 
 
 def _error_place(error: BaseException, folder: str) -> Place | None:
-    """The snippet's file, and its line, where an exception passed last."""
+    """The snippet's file and line that an exception passed last."""
     inside = os.path.join(folder, "")
     frames = traceback.extract_tb(error.__traceback__)
     places = [(frame.filename, frame.lineno or 0) for frame in frames]

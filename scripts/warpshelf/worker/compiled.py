@@ -183,11 +183,11 @@ def _source_usage(
 
 
 class ValueRead(Exception):
-    """A wrapper asks for a value of its inputs."""
+    """A wrapper reads a value of its inputs."""
 
 
 class HollowTensors(TorchFunctionMode):
-    """Large floating-point numbers are zeros, in memory that nobody has touched.
+    """Large floating-point tensors are zeros, in untouched memory.
 
     So is what follows from them, which has its layout and is not computed. What is not of floating
     point, such as an index, is. Where `unread`, asking for a value is an error.
@@ -222,7 +222,7 @@ class HollowTensors(TorchFunctionMode):
         return func(*args, **told)
 
     def _hollow_result(self, func: Any, args: Any, told: Any) -> tuple[Any] | None:
-        """What a function makes of hollow tensors; None where it has to be called."""
+        """A function's result on hollow tensors; None if it has to be called."""
         given, form = tree_flatten((args, told))
         tensors = [one for one in given if isinstance(one, torch.Tensor)]
         own = isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket)  # may launch
@@ -258,7 +258,7 @@ def _to_meta(item: object) -> object:
 
 
 class CompileInputs:
-    """The inputs of a case for who compiles: those that hold nothing, or real ones.
+    """The inputs of a case for compiling: hollow ones, or real ones.
 
     Where all are of floating point, what is compiled follows from their layout, unless a wrapper
     reads a value. Where integers lead, such as lengths or pages, they are drawn as ever, and of

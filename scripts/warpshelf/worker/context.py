@@ -1,4 +1,4 @@
-"""What a job has at hand inside a child, and the jobs that there are, by name."""
+"""The context of a job inside a child, and the jobs that there are, by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def describe_error(error: BaseException) -> str:
 
 
 class JobContext:
-    """What a job has at hand: its description, the snippet's module, a way to say where it is."""
+    """The context of a job: its description, the snippet's module, a way to report progress."""
 
     def __init__(self, job: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
         self.job = job

@@ -1,4 +1,4 @@
-"""A GPU: what NVIDIA's driver says of it, how a call on it is timed, and its ceilings.
+"""A GPU: what NVIDIA's driver says about it, how its calls are timed, and its ceilings.
 
 The driver is only read, through nvidia-smi, and never set. A call is timed by events, with a cold
 cache, and the ceilings are measured in the same run.
@@ -31,7 +31,7 @@ FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
 
 
 def run_smi(*words: str) -> list[str]:
-    """The lines of an answer of nvidia-smi; none where it is not there or does not answer."""
+    """The lines that nvidia-smi prints; none if it is missing or does not answer."""
     command = ["nvidia-smi", *words]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
@@ -56,7 +56,7 @@ def decode_reasons(text: str) -> list[str]:
 
 
 class NvidiaDriver:
-    """What nvidia-smi says of the GPU whose uuid CUDA gives, with or without its prefix.
+    """What nvidia-smi says about the GPU whose uuid CUDA gives, with or without its prefix.
 
     nvidia-smi counts all GPUs of the machine, CUDA only those that CUDA_VISIBLE_DEVICES leaves, and
     maybe in another order; a uuid means the same to both. That of a MIG slice leads to its GPU,
@@ -79,7 +79,7 @@ class NvidiaDriver:
         return None
 
     def query_fields(self, *fields: str) -> list[str] | None:
-        """The values of some fields; None where the driver does not say."""
+        """The values of some fields; None if the driver does not give one."""
         if self.gpu is None:
             return None
         lines = run_smi("-i", self.gpu, *_query_options(fields)) or [""]
@@ -145,7 +145,7 @@ class LoadMonitor:
 
     @contextlib.contextmanager
     def under_load(self) -> Iterator[None]:
-        """The GPU works while this is open."""
+        """Open while the GPU is under load."""
         start = self._bytes_written()
         try:
             yield
@@ -219,7 +219,7 @@ def machine_description() -> dict[str, Any]:
 
 
 def current_driver() -> NvidiaDriver:
-    """What NVIDIA's driver says of the GPU that torch uses."""
+    """What NVIDIA's driver says about the GPU that torch uses."""
     return NvidiaDriver(str(torch.cuda.get_device_properties(0).uuid))
 
 

@@ -151,7 +151,7 @@ PROBLEMS: dict[str, Callable[[object], str | None]] = {
 
 
 def _ask_for(context: JobContext, name: str) -> Any:
-    """What a function of cases.py returns, that some snippets offer, or None."""
+    """What an optional function of cases.py returns, or None without it."""
     if (offered := getattr(context.proof, name)) is None:
         return None
     context.report_place(f"in {name}()")
@@ -162,7 +162,7 @@ def _ask_for(context: JobContext, name: str) -> Any:
 
 
 def _check_predictions(context: JobContext) -> Answer:
-    """Published figures beside the model's, and the goals that they meet; nothing without any."""
+    """Published figures next to the model's, and the goals that they meet, if there are any."""
     rows, goals = _ask_for(context, "predictions"), context.proof.goals
     if rows is None:
         return {}

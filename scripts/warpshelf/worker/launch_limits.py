@@ -1,4 +1,4 @@
-"""What each launch of a kernel asks of one architecture, and which of them cannot be there.
+"""What each launch of a kernel asks of one architecture, and which of them cannot run.
 
 A snippet's cases enter, those to time among them; they are called as where that GPU is, compiled
 for it, and nothing is launched. What leaves is by variant the most that a block takes, and every
@@ -42,7 +42,7 @@ class Launch(NamedTuple):
     tensor: int = 0
 
     def refusal_reason(self, arch: str) -> str | None:
-        """Why an SM of the architecture has no room for one block; None where it has."""
+        """Why an SM of the architecture has no room for one block; None if it has."""
         has = figures.sm_limits(arch)
         most = has.shared - has.reserved
         if self.shared > most:

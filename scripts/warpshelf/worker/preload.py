@@ -1,4 +1,4 @@
-"""What every child that verifies a kernel without a GPU would import for itself, imported once.
+"""Imports once what every child that verifies a kernel without a GPU needs.
 
 The fork server imports this before the first child, where kernels are to come: torch's arithmetic
 on tensors without data, which brings torch's compiler along; Triton and papergpu, each with the

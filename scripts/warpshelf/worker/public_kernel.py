@@ -31,7 +31,7 @@ DEFINES = (
 
 
 class StubModule(ModuleType):
-    """A module that is not installed: whatever is asked of it is there, and does nothing."""
+    """A module that is not installed: it has every attribute, and none does anything."""
 
     __path__: MutableSequence[str] = []
 
@@ -42,7 +42,7 @@ class StubModule(ModuleType):
 
 
 class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules that it is told of, and what is inside them. It stands last."""
+    """Finds the modules that it is told of, and their submodules. It comes last."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -56,7 +56,7 @@ class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return StubModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is in it."""
+        """There is nothing to execute."""
 
 
 def import_file(root: Path, file: str) -> ModuleType:
@@ -93,7 +93,7 @@ def import_file(root: Path, file: str) -> ModuleType:
 
 
 def _execute_statement(one: ast.stmt, module: ModuleType, absentees: StubFinder, root: str) -> bool:
-    """Whether a statement of a module could be executed; if not, it is said why.
+    """Whether a statement of a module could be executed; if not, print why.
 
     Something empty stands for each module that it cannot do without. What a file can do without, it
     asks for and catches this itself. What was imported of the checkout is then read again.
@@ -119,7 +119,7 @@ def _execute_statement(one: ast.stmt, module: ModuleType, absentees: StubFinder,
 
 
 def find_kernel(module: ModuleType, name: str) -> Any:
-    """The function that Triton compiles, out of what else it is wrapped in; ValueError if none."""
+    """The function that Triton compiles, without its wrappers; ValueError if there is none."""
     from triton.runtime.jit import JITFunction
 
     found = getattr(module, name, None)

@@ -1,4 +1,4 @@
-"""Under which schedule each call of a kernel runs on a CPU, and what its launches did.
+"""The schedule under which each call of a kernel runs on a CPU, and what its launches did.
 
 The first call of a variant on a case runs its warps by turns, the next each as far as it goes, the
 one after that at random, and so on; the seed, which orders blocks and warps, is another for every
