@@ -76,7 +76,7 @@ def _tensor_address(writer: Writer, operand: Operand) -> Register:
             made = writer.temporary()
             writer.emit("add.u32", d=made, a=register, b=writer.constant(base.offset, WORD))
             return made
-    raise writer.refuse(f"{operand} is no address of tensor memory")
+    raise writer.refuse(f"{operand} is not a tensor memory address")
 
 
 def _decode_alloc(writer: Writer, one: Instruction, found: Matched) -> None:
@@ -91,9 +91,7 @@ def _shape_flags(writer: Writer, found: Matched, count: int) -> int:
     shape = found.slots["shape"]
     wanted = int(found.slots["n"][1:]) * EACH[shape]
     if count != wanted or wanted > 128:
-        raise writer.refuse(
-            f"it has {count} registers, and its shape asks for {wanted}, at most 128"
-        )
+        raise writer.refuse(f"it has {count} registers, but its shape needs {wanted}, at most 128")
     return SHAPES[shape] | (16 if "pack" in found.slots else 0)
 
 

@@ -105,7 +105,7 @@ def _reach_notes(found: Sequence[Reach]) -> list[str]:
         said += [f"{name}: {why}" for name, why in one.skips.items()]
         said += [f"{one.arch}: not checked: {what}" for what in one.unseen[:1]]
         if more := one.unseen[1:]:
-            said.append(f"{one.arch}: nor {len(more)} more calls, of which smaller cases were")
+            said.append(f"{one.arch}: nor {len(more)} more calls, only smaller cases of them")
     return list(dict.fromkeys(said))
 
 

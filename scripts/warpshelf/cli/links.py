@@ -158,7 +158,7 @@ def add_command(
     year: int | None = Option(None, help="When it was published."),
     venue: str | None = Option(None, help="Where it was published."),
     why: str | None = Option(None, help="What a reader knows after reading it."),
-    rating: int | None = Option(None, help="1 to 4, 4 most recommended."),
+    rating: int | None = Option(None, help="1 to 4; 4 is the best."),
     level: str | None = Option(None, help="beginner, intermediate or advanced."),
     lang: str | None = Option(None, help="ISO 639-1; en by default."),
     tag: list[str] | None = Option(None, help="One tag; repeat it."),

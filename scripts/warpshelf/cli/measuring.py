@@ -298,7 +298,7 @@ def history(
 
 def reach(
     ids: Ids = None,
-    arch: list[str] | None = Option(None, metavar="SM", help="Such as sm_86 alone; repeat it."),
+    arch: list[str] | None = Option(None, metavar="SM", help="Only this, like sm_86; repeat it."),
     largest: bool = Option(False, "--largest", help="Only the largest case of each form: quicker."),
     as_json: Json = False,
 ) -> None:

@@ -205,7 +205,7 @@ class Anchors:
         elif suffix in CPP_SUFFIXES:
             _fill_cpp_scopes(text, scopes)
         else:
-            raise ValueError(f"{suffix or 'no suffix'}: anchors are of Python and C++ alone")
+            raise ValueError(f"{suffix or 'no suffix'}: anchors exist only for Python and C++")
         scopes[0].last = len(text.splitlines()) or 1
         self._starts: dict[str, list[int]] = {}
         self._at: dict[int, str] = {}  # by line

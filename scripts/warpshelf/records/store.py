@@ -315,7 +315,7 @@ def plan_write(
     if key is None:
         where = snippet.project.relative_path(record_path(snippet, slug))
         what = f"disagrees with all {MOST - 1} others of its device"
-        raise file_error(where, what, "remove those that nobody trusts")
+        raise file_error(where, what, "remove the least trusted")
     path, old = record_path(snippet, key), known.get(key)
     parts = {*record, *(old or {})}.difference(PASSING)
     same = old is not None and all(old.get(part) == record.get(part) for part in parts)
