@@ -206,8 +206,8 @@ def test_what_was_printed_twice_is_published() -> None:
         (b"a\xff\n", b"a\xff\n", "byte 0xff"),
         (b"a\n", b"\x80\n", "byte 0x80"),
         (b"\xed\xa0\x80", b"\xed\xa0\x80", "byte 0xed"),  # half a surrogate pair
-        (b"a\n1\n", b"a\n2\n", "line 2 is '2' where '1' stood"),
-        (b"a\n", b"", "line 1 is 'nothing' where 'a' stood"),
+        (b"a\n1\n", b"a\n2\n", "line 2 is '2' instead of '1'"),
+        (b"a\n", b"", "line 1 is 'nothing' instead of 'a'"),
         (b"a\n", b"a", "the line endings differ"),
     ],
 )

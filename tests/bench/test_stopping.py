@@ -151,7 +151,7 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     printed, said = process.communicate(timeout=120)
     assert process.returncode == status, said
     assert "Traceback" not in said
-    assert f"left on cpu, since it was stopped by {name}: third" in said.splitlines()
+    assert f"not run on cpu (it was stopped by {name}): third" in said.splitlines()
     again = f"build.py run {' '.join([*words, '--json'])}`"
     assert [line for line in said.splitlines() if "continue with" in line and line.endswith(again)]
     assert {row["snippet"]: row["state"] for row in json.loads(printed)} == {
@@ -214,7 +214,7 @@ def test_what_a_budget_left_out_is_named_with_how_to_go_on(stage: Stage) -> None
     run = stage.trial.shelf("run", "--budget", "4", "--workers", "3", "--out", "records.json")
     assert run.returncode == 0
     lines = run.stderr.splitlines()
-    assert "left on cpu, since the budget was spent: third" in lines
+    assert "not run on cpu (the budget was spent): third" in lines
     assert [one for one in lines if one.endswith("--budget 4 --workers 3 --out records.json`")]
     assert lines[-1] == "2 passed, 1 left"
 

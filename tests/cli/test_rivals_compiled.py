@@ -255,7 +255,7 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> N
     done = trial.shelf("rivals", "transpose")
     (told,) = done.stderr.splitlines()
     assert done.returncode == 1 and told.startswith("snippets/transpose/rivals.yml:1: scale: Pac")
-    assert told.endswith("mend in_own.py, or pip install no-such-language")
+    assert told.endswith("fix in_own.py, or pip install no-such-language")
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_newer_schema_asks_for_a_newer_checkout(checked: Checkout) -> None:
 def test_a_record_of_other_code_is_refused(checked: Checkout) -> None:
     stale = checked.record("stream", digest="sha256:" + "00" * 32)
     [line] = checked.refuses([checked.record(), stale])
-    assert "records[1]: stream: was made from other code" in line
+    assert "records[1]: stream: was made from different code" in line
     assert "--skip-stale" in line
 
 

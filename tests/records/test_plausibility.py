@@ -66,7 +66,7 @@ TIME = f"cases.{TIMED}.results.0.time"
 LOAD = "conditions.load"
 DOUBTED: list[tuple[Callable[[dict], None], str]] = [
     (at("ceilings.copy_bytes_per_second", 2.5e12),
-     "'one pass' on .* is at 109% of the rate of copied bytes measured beside it"),
+     "'one pass' on .* reaches 109% of the rate of copied bytes measured with it"),
     (at("ceilings.matrix_flops_per_second.fp32", 1e12),
      "of the rate of products in fp32 measured with it; look for a wrong cost"),
     (without("ceilings.peak_bytes_per_second"),

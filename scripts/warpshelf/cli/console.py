@@ -324,7 +324,7 @@ def left_lines(verdicts: Iterable[Verdict], words: Sequence[str]) -> list[str]:
     script = Path(sys.argv[0]).name
     scripted = script.endswith(".py") and script != "__main__.py"
     program = [sys.orig_argv[0], sys.argv[0]] if scripted else ["shelf"]
-    left = [f"not run on {on}: {why}: {', '.join(own)}" for (on, why), own in by_machine.items()]
+    left = [f"not run on {on} ({why}): {', '.join(own)}" for (on, why), own in by_machine.items()]
     return [*left, f"what has passed is kept; continue with `{shlex.join([*program, *words])}`"]
 
 
