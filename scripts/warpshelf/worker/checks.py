@@ -258,7 +258,7 @@ class Checks:
             self.context.report_place(f"in reference() on case {case}")
             return costs.case_cost(self.proof, View("", case, inputs, given.turn_truth(0, inputs)))
         except costs.CostError as wrong:
-            raise JobError(str(wrong), "mend it", self.context.definition_place("cost")) from None
+            raise JobError(str(wrong), "fix cost", self.context.definition_place("cost")) from None
         except WrongResult as wrong:
             place = self.context.definition_place("reference")
             raise JobError(f"{wrong} on case {case}", "", place) from None
