@@ -114,7 +114,10 @@ def change_pass(**changed: object) -> list[dict]:
         (change_timeline(unit=1.5), ".unit is 1.5"),
         (change_timeline(unit=True), ".unit is True"),
         (change_timeline(held=[]), "has a rank that held does not list: it lists 0"),
-        (change_timeline(held=[1, math.nan]), "timelines()[0].held[1] is nan, not a number of 0 or more"),
+        (
+            change_timeline(held=[1, math.nan]),
+            "timelines()[0].held[1] is nan, not a number of 0 or more",
+        ),
         (change_timeline(held=[1, 1, 1]), "rank 2 has no pass; remove it from held"),
         (change_timeline(held=[1]), "has a rank that held does not list: it lists 1"),
         (change_timeline(passes=[]), "its passes are [], not a list of 1 to"),

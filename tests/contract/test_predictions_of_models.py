@@ -48,9 +48,15 @@ def test_sound_rows_and_goals_have_no_problem() -> None:
             change_row(predicted=math.inf),
             "predictions()[0].predicted is inf, not a number between 1e-30 and 1e30",
         ),
-        (change_row(published=0), "predictions()[0].published is 0, not a number between 1e-30 and 1e30"),
+        (
+            change_row(published=0),
+            "predictions()[0].published is 0, not a number between 1e-30 and 1e30",
+        ),
         (change_row(published="100"), ".published is '100'"),
-        (change_row(predicted=1.7e308), ".predicted is 1.7e+308, not a number between 1e-30 and 1e30"),
+        (
+            change_row(predicted=1.7e308),
+            ".predicted is 1.7e+308, not a number between 1e-30 and 1e30",
+        ),
         (change_row(published=1e-300), ".published is 1e-300, not a number between 1e-30 and 1e30"),
         (change_row(predicted={1}), "predictions() cannot be recorded: Object of type set is not"),
         (change_row(predicted=True), ".predicted is True"),

@@ -113,7 +113,10 @@ def test_a_full_disk_at_home_loses_nothing_that_had_arrived(fleet_trial: FleetTr
     options = {"kinds": ["B2"], "only": "gpu"}
     run_to_end = fleet_trial.run_to_end("told", options=options, writes=1)
     assert run_to_end.last["error"].count("\n") == 0
-    assert "No space left on device; free some space and run_to_end again; " in run_to_end.last["error"]
+    assert (
+        "No space left on device; free some space and run_to_end again; "
+        in run_to_end.last["error"]
+    )
     [kept] = fleet_trial.parts_path.iterdir()
     assert not fleet_trial.bundle_path.exists() and kept.suffix == ".json"
     again = fleet_trial.run_to_end("told", options=options)

@@ -169,8 +169,12 @@ def test_misuse_is_found() -> None:
     asm volatile("mbarrier.OP.relaxed.cta.shared::cta.b64 [%0], 700000;" :: BAR : "memory");"""
     )
     assert "would expect 1400000 bytes" in find_mbarrier_misuse(bytes_.replace("OP", "expect_tx"))
-    assert "more than it expects, by 1400000" in find_mbarrier_misuse(bytes_.replace("OP", "complete_tx"))
-    assert "not a multiple of 8" in find_mbarrier_misuse(begin_mbarrier(1).replace("BAR", '"r"(SHARED(&bar) + 4)'))
+    assert "more than it expects, by 1400000" in find_mbarrier_misuse(
+        bytes_.replace("OP", "complete_tx")
+    )
+    assert "not a multiple of 8" in find_mbarrier_misuse(
+        begin_mbarrier(1).replace("BAR", '"r"(SHARED(&bar) + 4)')
+    )
 
 
 def test_a_wait_that_never_ends_names_its_mbarrier() -> None:

@@ -152,4 +152,6 @@ def test_a_narrow_swizzle_along_k_is_not_executed() -> None:
 def test_a_selector_that_is_none_is_refused(kinds: tuple[str, str, str], selector: int) -> None:
     a, b, c, _, words = draw_operands(kinds, 8, 1)
     with pytest.raises(Unsupported, match=f"its sparsity selector is {selector}: use one below"):
-        run_wgmma(name_form(kinds, 8), kinds, a, b, c, width_a=32, width_b=64, sparse=(words, selector))
+        run_wgmma(
+            name_form(kinds, 8), kinds, a, b, c, width_a=32, width_b=64, sparse=(words, selector)
+        )
