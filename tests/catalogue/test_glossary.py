@@ -67,7 +67,7 @@ FAULTS = {
     "does not begin and end with a letter": {"forms": ["C++"]},
     "forms 1 is 'w', which does not": {"forms": ["w"]},
     "spaces too many": {"term": "a  warp"},
-    "at is 'https://example.org/a.md', no page": {"at": "https://example.org/a.md"},
+    "at is 'https://example.org/a.md', not a page": {"at": "https://example.org/a.md"},
     "no letter for an anchor": {"term": "..."},
     "the form 'warp' is given twice": {"forms": ["warp", "warp"]},
 }

@@ -129,7 +129,7 @@ def test_a_job_hands_in_by_its_attestation(checked: Trial, tmp_path: Path) -> No
     done = checked.shelf("import", file)
     assert done.returncode == 1 and "without an attestation" in done.stderr
     done = checked.shelf("import", file, "--attestation", str(signed))
-    assert done.returncode == 1 and "does not hold" in done.stderr  # the public root knows it not
+    assert done.returncode == 1 and "does not verify" in done.stderr  # the public root knows it not
     options = ("--attestation", str(signed), "--trusted-root", str(root))
     done = checked.shelf("import", file, *options)
     assert done.returncode == 0 and done.stderr == f"handed in by the job {RUN}\n"

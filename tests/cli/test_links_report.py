@@ -113,7 +113,7 @@ def test_a_long_report_is_cut_at_a_line(tmp_path: Path) -> None:
     states = {f"gone-{number}": STATES["gone"] for number in range(400)}
     text = links.report_markdown(survey(tmp_path, states))
     assert 50_000 < len(text) < 65_536
-    assert text.endswith("\n\nThe rest is cut: a longer report would not fit.\n")
+    assert text.endswith("\n\nThe rest is cut, as a longer report would not fit.\n")
     inert(text)
 
 

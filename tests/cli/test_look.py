@@ -99,8 +99,8 @@ def test_a_program_reads_the_views_themselves(made: Trial) -> None:
     [
         (("transpos",), "transpos: no such snippet; did you mean transpose?"),
         (("transpose", "--arch", "sm_70"), "sm_70: no such architecture"),
-        (("transpose", "--variant", "tield"), "did you mean tiled? there are naive, tiled"),
-        (("transpose", "--variant", "tiled", "--kernel", "none"), "none: no such kernel; there"),
+        (("transpose", "--variant", "tield"), "did you mean tiled? known are naive, tiled"),
+        (("transpose", "--variant", "tiled", "--kernel", "none"), "none: no such kernel; known"),
         (("transpose", "--against", "nowhere"), "is neither a PTX file nor a commit"),
         (("transpose", "--against", "gone.ptx"), "gone.ptx: no such file"),
     ],

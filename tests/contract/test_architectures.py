@@ -51,7 +51,7 @@ def test_the_reason_is_part_of_the_refusal() -> None:
      "\u0669\u0660-\u0669\u0660", ">=9000"],
 )  # fmt: skip
 def test_anything_else_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"none of 90, \[90, 100\], "):
+    with pytest.raises(ValueError, match=r"not one of 90, \[90, 100\], "):
         architectures.parse_architectures(value)
 
 

@@ -238,7 +238,7 @@ def test_other_commands_leave_ray_alone(trial: Trial) -> None:
             "Could not find any running Ray instance. Please",
             "cannot be reached: Could not find any",
         ),
-        ("", "cannot be reached: RuntimeError; see that the cluster is up"),
+        ("", "cannot be reached: RuntimeError; check that the cluster is up"),
     ],
 )
 def test_a_refused_connection_is_one_line(text: str, said: str) -> None:
@@ -255,7 +255,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(trial: Trial, scheme: s
         with pytest.raises(ShelfError) as refused:
             cluster.Cluster(address, trial.root)
     line = str(refused.value)
-    assert line.startswith(f"{address}: cannot be reached: [Errno 111] Connection refused; see ")
+    assert line.startswith(f"{address}: cannot be reached: [Errno 111] Connection refused; check ")
     assert "\n" not in line
 
 

@@ -153,8 +153,8 @@ FAULTS = {
                           "write https://doi.org/10.1145/1498765.1498785", fixed=True),
     "short form": Fault('"https://www.youtube.com/watch?v=Cp7g1Ll4v0M"',
                         '"https://youtu.be/Cp7g1Ll4v0M?si=x"',
-                        ":24: the url carries si, which follows the reader, and is not in the form "
-                        "that YouTube has here; write https://www.youtube.com/watch?v=Cp7g1Ll4v0M",
+                        ":24: the url carries si, which follows the reader, and is not in the "
+                        "usual form of YouTube; write https://www.youtube.com/watch?v=Cp7g1Ll4v0M",
                         fixed=True),
     "repository": Fault("https://example.org/waits", "https://www.github.com/a/b.git",
                         ":3: the url is not in the usual form of GitHub; "

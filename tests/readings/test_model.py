@@ -390,7 +390,7 @@ def test_shared_needs_are_no_circle() -> None:
         ("https://x.org/a?id=1&utm_source=b", "carries utm_source, which follows the reader; "
                                               "write https://x.org/a?id=1"),
         ("https://youtu.be/Cp7g1Ll4v0M?si=abc", "carries si, which follows the reader, and is "
-         "not in the form that YouTube has here; write https://www.youtube.com/watch?v=Cp7g1Ll4v0M"),
+         "not in the usual form of YouTube; write https://www.youtube.com/watch?v=Cp7g1Ll4v0M"),
         ("http://x.org/a", "the url http://x.org/a is http; write https://x.org/a"),
         ("https://bit.ly/abc", "bit.ly hides where the url leads"),
         ("https://t.co/abc", "t.co hides"),

@@ -106,7 +106,7 @@ FORGERIES: list[tuple[str, Change, str]] = [
     ("no demo", at("demo", ""), "its demo printed something else"),
     ("no compiled figures", without("compiled"), "leaves out the compiled figures of softmax_one"),
     ("one of them less", without("compiled.1"), "leaves out the compiled figures .* for sm_90"),
-    ("fewer registers", at("compiled.0.registers", 16), "has 16 registers, not 32"),
+    ("fewer registers", at("compiled.0.registers", 16), "16 registers, not 32"),
     ("another kernel", at("compiled.0.kernel", "best"), "compiled figures of best .* not expected"),
     ("compiled twice", compiled_twice, "figures of a compiled kernel twice"),
     ("a skip that NEEDS does not give",

@@ -271,7 +271,7 @@ def timed(**more: object) -> dict:
             changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "passed"}),
             "over its tolerance",
         ),
-        (changed(facts__0__value=6738415617), "passed with 6738415617 for 6738415616"),
+        (changed(facts__0__value=6738415617), "passed with 6738415617 instead of 6738415616"),
         (changed(facts__1__value=1.02e21), "'FLOPs' passed with"),
         (changed(predictions=[]), "not a list of rows"),
         (changed(predictions__1__name="small"), "'small' occurs twice"),

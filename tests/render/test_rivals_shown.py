@@ -79,11 +79,11 @@ def test_the_line_above_counts_the_builds_that_are_no_worse() -> None:
     assert mine["bytes"] == 8  # a load and a store of 4 bytes
     less, more = mine["loop"] | {"other": 1}, {"load global 4": 1, "store global 4": 1}
     same, better, worse = mine, build(loop=more), build(loop=less)
-    assert "each, in 1 of one build" in text(same)
-    assert "each, in 0 of one build" in text(better)
-    assert "each, in 1 of one build" in text(worse)
+    assert "work per instruction in 1 of one build" in text(same)
+    assert "work per instruction in 0 of one build" in text(better)
+    assert "work per instruction in 1 of one build" in text(worse)
     assert "each, in 2 of 3 builds" in text(same, better, worse)
-    assert "each, in 0 of one build" in text(build(spilled_bytes=-4))
+    assert "work per instruction in 0 of one build" in text(build(spilled_bytes=-4))
 
 
 def test_what_cannot_be_compared_is_not_counted() -> None:

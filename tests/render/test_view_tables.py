@@ -101,7 +101,7 @@ def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
     assert text.splitlines()[0] == f"What the machine does with it: on sm_90 {said}"
     names = re.findall(r"^\s*(naive|tiled) ", text, re.M)
     assert names[0] == names[2] == first
-    assert ("1 of 2" in text) == ("tell no" not in said) == ("1 to 2 of 2" not in text)
+    assert ("1 of 2" in text) == ("do not separate" not in said) == ("1 to 2 of 2" not in text)
 
 
 def test_a_variant_of_two_kernels_counts_with_both() -> None:

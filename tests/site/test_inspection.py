@@ -237,7 +237,7 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (stale, f"{RESULTS}/cpu.json: is stale: the source has changed since; run `shelf run sound`"),
     (no_record, "snippets/sound/sound.py: has no record of a check on a CPU; run `shelf run"),
     (damaged, f"{RESULTS}/imaginary-g9-80gb.json:"),
-    (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; put"),
+    (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; place"),
     (stray, f"{RESULTS}/notes.txt: is not a record; remove it"),
     (stray_view, f"{RESULTS}/cpu.xz: is not an xz file"),
     (no_views, f"{RESULTS}/cpu.xz: has no view of one pass on sm_90, and 1 more; run `"),

@@ -90,7 +90,7 @@ def test_a_false_claim_is_told(trial: Trial) -> None:
     done = trial.shelf("check", "--mutants", "sound")
     assert done.returncode == 1
     told = [line.partition("} ")[2] for line in done.stderr.splitlines()]
-    assert told == ["does not reject the mutant 'spoils m = 64'; take the name out of kills"]
+    assert told == ["does not reject the mutant 'spoils m = 64'; remove the name from kills"]
 
 
 def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial) -> None:
@@ -101,7 +101,7 @@ def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial
     where = f"tests/snippets/mutants/{one.id}.yml"
     assert found == [
         f"{where}:{len(path.read_text().splitlines()) - 2}: mutant 'none' survives every case; "
-        "add the case that rejects it"
+        "add a case that rejects it"
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
     ).findings()
     line = len(text.splitlines()) + 3
     assert str(told).startswith(f"snippets/sound/cases.py:{line}: COUNTED[1] {{'m': 8, ")
-    assert "kills 'adds two', which is no mutant" in str(told)
+    assert "kills 'adds two', which is not a mutant" in str(told)
 
 
 @pytest.mark.parametrize(

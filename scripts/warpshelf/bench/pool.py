@@ -222,8 +222,9 @@ class _Child:
     def poll_outcome(self, ended: bool) -> Outcome | None:
         """Take in what is ready; the outcome once there is one."""
         self._read_output()
-        self._read_answers(everything=ended)
         flooded = len(self.output) > MOST_OUTPUT
+        # A child that sends without pause has a limit as well.
+        self._read_answers(most=1000 if ended or flooded else 1)
         if not (ended or flooded or time.monotonic() >= self.limit):
             return None
         self.kill_tree()
@@ -250,8 +251,10 @@ class _Child:
             if len(self.output) > MOST_OUTPUT:
                 return
 
-    def _read_answers(self, everything: bool) -> None:
-        while self.answers in self.open and wait([self.answers], timeout=0):
+    def _read_answers(self, most: int) -> None:
+        for _ in range(most):
+            if self.answers not in self.open or not wait([self.answers], timeout=0):
+                return
             try:
                 message = json.loads(self.answers.recv_bytes(2**28))
             except (EOFError, OSError, ValueError):
@@ -261,8 +264,6 @@ class _Child:
             self.answer = message.get("answer", self.answer)
             if message.get("goes on") and self.seconds == self.job.seconds:
                 self.seconds = time.monotonic() - self.started + self.job.then
-            if not everything:  # a child that sends without pause has a limit as well
-                return
 
     def kill_tree(self) -> None:
         if self.process.pid is not None:

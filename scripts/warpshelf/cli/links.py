@@ -135,7 +135,7 @@ def report_markdown(survey: CheckResult, repository: str | None = None) -> str:
     text = "\n\n".join(blocks)
     if len(text) > LARGEST:
         head = text[:LARGEST].rpartition("\n")[0]
-        text = f"{head}\n\nThe rest is cut: a longer report would not fit."
+        text = f"{head}\n\nThe rest is cut, as a longer report would not fit."
     return text + "\n"
 
 
