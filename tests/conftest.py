@@ -22,7 +22,7 @@ import httpx
 import hypothesis
 import pytest
 from filelock import FileLock
-from web_server import Detour, Web, serving
+from web_server import Detour, Web, serve_web
 
 from warpshelf.bench.pool import AHEAD, Pool
 from warpshelf.contract import snippet
@@ -141,7 +141,7 @@ def exhaustive(values: Iterable[object], why: str, light: int = 1) -> list[objec
     return [*first, *(pytest.param(*one, marks=pytest.mark.exhaustive(why)) for one in split)]
 
 
-def takes(item: pytest.Item) -> int:
+def read_duration(item: pytest.Item) -> int:
     """The seconds that a file says its tests take, in the first paragraph of its docstring."""
     said = re.search(r"\btakes (\d+) s\b", (item.module.__doc__ or "").partition("\n\n")[0], re.I)
     return int(said[1]) if said else 0
@@ -179,7 +179,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let the longest files begin: no worker is left alone with one."""
     refuse_what_waits_without_reason(items)
     spare_zensical(config, items)
-    items.sort(key=takes, reverse=True)
+    items.sort(key=read_duration, reverse=True)
 
 
 def scope_of(nodeid: str) -> str:
@@ -212,7 +212,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _preloaded() -> None:
+def _preload_fork_server() -> None:
     """Have the fork server of this process import what children that verify kernels need."""
     Pool(1, preload=AHEAD)
 
@@ -223,7 +223,7 @@ class Trial:
 
     root: Path
 
-    def shelf(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run_shelf(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the command line in this process, whose fork server all tests share."""
         from warpshelf.cli import commands
 
@@ -232,7 +232,7 @@ class Trial:
             status = commands.main(list(words))
         return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
-    def process(self, *words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    def run_process(self, *words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user would, in a process of its own."""
         return subprocess.run(
             [sys.executable, str(ROOT / "scripts" / "build.py"), *words],
@@ -242,18 +242,18 @@ class Trial:
             timeout=timeout,
         )
 
-    def snippet(self, name: str, text: str) -> Path:
+    def add_snippet(self, name: str, text: str) -> Path:
         """Write a snippet, and what stands below the line CUT as its cases; where its module is."""
         return write_snippet(self.root / "snippets" / name, text)
 
-    def sound(self, name: str = "sound") -> Path:
+    def add_sound_snippet(self, name: str = "sound") -> Path:
         """Write the sound snippet and its mutants; where its module is."""
         listed = self.root / "tests" / "snippets" / "mutants" / f"{name}.yml"
         listed.parent.mkdir(parents=True, exist_ok=True)
         listed.write_text((WRONG / "base" / "mutants.yml").read_text())
-        return self.snippet(name, sound_snippet())
+        return self.add_snippet(name, sound_snippet())
 
-    def page(self, name: str, text: str) -> Path:
+    def add_page(self, name: str, text: str) -> Path:
         """Write a page below docs/."""
         path = self.root / "docs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,9 +279,9 @@ def trial(tmp_path: Path) -> Trial:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One for all tests, since a process can drive only one at a time."""
-    from browser import launched
+    from browser import launch_browser
 
-    with launched() as browser:
+    with launch_browser() as browser:
         yield browser
 
 
@@ -316,49 +316,49 @@ def site(builder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def origin(site: Path) -> Iterator[str]:
+def site_origin(site: Path) -> Iterator[str]:
     """The address of the site, served from a thread on this machine."""
-    from browser import served
+    from browser import serve_site
 
-    with served(site) as address:
+    with serve_site(site) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
-def published(site: Path) -> Iterator[str]:
+def published_origin(site: Path) -> Iterator[str]:
     """The same below the path that it is published at, which the page of what is missing needs."""
-    from browser import served
+    from browser import serve_site
 
-    with served(site, BASE) as address:
+    with serve_site(site, BASE) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
-def searched(site: Path) -> Iterator[str]:
+def searchable_origin(site: Path) -> Iterator[str]:
     """The same with all that its search finds."""
-    from browser import served
+    from browser import serve_site
 
-    with served(site, BASE, search=True) as address:
+    with serve_site(site, BASE, search=True) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
-def wide(browser: Browser, origin: str) -> Iterator[Visit]:
+def wide_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
     """A tab as wide as a laptop's."""
     from browser import WIDE, Visit, open_context
 
     context = open_context(browser, WIDE)
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), site_origin)
     context.close()
 
 
 @pytest.fixture(scope="session")
-def narrow(browser: Browser, origin: str) -> Iterator[Visit]:
+def narrow_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
     """A tab as narrow as a phone's."""
     from browser import NARROW, Visit, open_context
 
     context = open_context(browser, NARROW)
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), site_origin)
     context.close()
 
 
@@ -401,7 +401,7 @@ def wrong_snippet(overlay: str) -> str:
 @pytest.fixture
 def web() -> Iterator[Web]:
     """A server on this machine that gives recorded answers."""
-    with serving() as server:
+    with serve_web() as server:
         yield server
 
 

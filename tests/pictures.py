@@ -55,7 +55,7 @@ PICTURES = (
 )
 
 
-def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+def read_chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The chunks of a PNG: what each is, and what it holds.
 
     Raises:
@@ -67,15 +67,15 @@ def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
     while at < len(png):
         length, kind = struct.unpack_from(">I4s", png, at)
         body = png[at + 8 : at + 8 + length]
-        if png[at + 8 + length : at + 12 + length] != _sum(kind + body):
+        if png[at + 8 + length : at + 12 + length] != _pack_checksum(kind + body):
             raise ValueError(f"its chunk {kind.decode('latin-1')} is damaged")
         yield kind, body
         at += 12 + length
 
 
-def noted(png: bytes) -> str:
+def read_digest(png: bytes) -> str:
     """The digest that a picture holds; empty where it holds none."""
-    for kind, body in chunks(png):
+    for kind, body in read_chunks(png):
         if kind == b"tEXt" and body.startswith(NOTE + b"\0"):
             return body.removeprefix(NOTE + b"\0").decode("latin-1")
     return ""
@@ -84,23 +84,23 @@ def noted(png: bytes) -> str:
 def with_note(png: bytes, digest: str) -> bytes:
     """The same picture, with the digest before its last chunk."""
     body = NOTE + b"\0" + digest.encode("latin-1")
-    text = struct.pack(">I4s", len(body), b"tEXt") + body + _sum(b"tEXt" + body)
-    end = struct.pack(">I4s", 0, b"IEND") + _sum(b"IEND")
+    text = struct.pack(">I4s", len(body), b"tEXt") + body + _pack_checksum(b"tEXt" + body)
+    end = struct.pack(">I4s", 0, b"IEND") + _pack_checksum(b"IEND")
     return png.removesuffix(end) + text + end
 
 
-def _sum(data: bytes) -> bytes:
+def _pack_checksum(data: bytes) -> bytes:
     return struct.pack(">I", zlib.crc32(data))
 
 
-def draw() -> None:
+def draw_pictures() -> None:
     """Draw every picture that is not of its present source."""
-    from browser import launched
+    from browser import launch_browser
 
-    with launched() as browser:
+    with launch_browser() as browser:
         for picture in PICTURES:
             path = DOCS / picture.png
-            if path.exists() and noted(path.read_bytes()) == picture.digest:
+            if path.exists() and read_digest(path.read_bytes()) == picture.digest:
                 continue
             tab = browser.new_page(viewport={"width": picture.width, "height": picture.height})
             tab.set_content(picture.source)
@@ -111,4 +111,4 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    draw_pictures()

@@ -15,8 +15,8 @@ each = pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.
 def test_picture_is_current(picture: Picture) -> None:
     png = (DOCS / picture.png).read_bytes()
     again = "draw it again: python tests/pictures.py"
-    assert pictures.noted(png) == picture.digest, again
-    found = {kind: body for kind, body in pictures.chunks(png)}
+    assert pictures.read_digest(png) == picture.digest, again
+    found = {kind: body for kind, body in pictures.read_chunks(png)}
     assert struct.unpack_from(">II", found[b"IHDR"]) == (picture.width, picture.height)
     assert len(png) < 100_000
 
@@ -33,9 +33,10 @@ def test_digest_follows_the_source(picture: Picture, tmp_path, monkeypatch) -> N
 
 def test_a_damaged_picture_is_none() -> None:
     png = (DOCS / PICTURES[1].png).read_bytes()
-    assert pictures.noted(pictures.with_note(png, "x")) == pictures.noted(png)  # the first counts
+    # the first counts
+    assert pictures.read_digest(pictures.with_note(png, "x")) == pictures.read_digest(png)
     with pytest.raises(ValueError, match="no PNG"):
-        list(pictures.chunks(b"GIF89a"))
+        list(pictures.read_chunks(b"GIF89a"))
     spot = png.index(b"IDAT") + 8
     with pytest.raises(ValueError, match="damaged"):
-        list(pictures.chunks(png[:spot] + bytes([png[spot] ^ 1]) + png[spot + 1 :]))
+        list(pictures.read_chunks(png[:spot] + bytes([png[spot] ^ 1]) + png[spot + 1 :]))

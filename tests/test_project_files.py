@@ -35,15 +35,15 @@ EXTRAS = {
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/about/*.md"))]
 
 
-def read(name: str) -> str:
+def read_file(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 # Dependencies.
 
 
-def pins() -> list[Requirement]:
-    lines = [line.partition("#")[0].strip() for line in read("constraints.txt").splitlines()]
+def read_pins() -> list[Requirement]:
+    lines = [line.partition("#")[0].strip() for line in read_file("constraints.txt").splitlines()]
     return [Requirement(line) for line in lines if line]
 
 
@@ -64,7 +64,7 @@ def test_each_dependency_has_one_pin_that_fits(python: str) -> None:
         name = canonicalize_name(requirement.name)
         found = [
             pin
-            for pin in pins()
+            for pin in read_pins()
             if canonicalize_name(pin.name) == name
             and (pin.marker is None or pin.marker.evaluate(environment))
         ]
@@ -109,7 +109,7 @@ def test_each_module_that_a_snippet_needs_is_in_an_extra() -> None:
 )
 def test_what_a_page_lacks_fails_the_build(tmp_path: Path, faults: dict[str, str]) -> None:
     """With the site's own settings, without our command line."""
-    made_up_shelf.write(tmp_path, readings=0, topics=0)
+    made_up_shelf.write_shelf(tmp_path, readings=0, topics=0)
     (tmp_path / "docs" / "everything.md").unlink()
     text = "\n\n".join(["# Home", *faults])
     (tmp_path / "docs" / "index.md").write_text(f"{text}\n", encoding="utf-8")
@@ -138,7 +138,7 @@ class Checkout:
 
     folder: Path
 
-    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         outside = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
         return subprocess.run(
             ["make", f"PYTHON={self.folder / 'python'}", *arguments],
@@ -150,7 +150,7 @@ class Checkout:
             check=False,
         )
 
-    def program(self, name: str, body: str = "") -> None:
+    def write_program(self, name: str, body: str = "") -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
@@ -158,7 +158,7 @@ class Checkout:
         )
         path.chmod(0o755)
 
-    def calls(self) -> list[str]:
+    def take_calls(self) -> list[str]:
         """The calls since the last time this was asked."""
         log = self.folder / "calls"
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
@@ -167,102 +167,102 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
+def makefile_checkout(tmp_path: Path) -> Checkout:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
         os.utime(tmp_path / name, (1_000_000_000, 1_000_000_000))
     made = Checkout(tmp_path)
-    made.program("python")
-    made.program(".venv/bin/python")
-    made.program(".venv/bin/shelf")
+    made.write_program("python")
+    made.write_program(".venv/bin/python")
+    made.write_program(".venv/bin/shelf")
     return made
 
 
-def installs(calls: list[str]) -> list[str]:
+def list_installs(calls: list[str]) -> list[str]:
     return [re.sub(r".*--editable ", "", call) for call in calls if "pip install" in call]
 
 
 @needs_make
-def test_make_installs_once(checkout: Checkout) -> None:
-    assert checkout.make("pages").returncode == 0
-    calls = checkout.calls()
-    assert installs(calls) == [".[pages]"]
+def test_make_installs_once(makefile_checkout: Checkout) -> None:
+    assert makefile_checkout.run_make("pages").returncode == 0
+    calls = makefile_checkout.take_calls()
+    assert list_installs(calls) == [".[pages]"]
     [pip, bytecode] = [call for call in calls if "pip install" in call or "compileall" in call]
     assert "--no-compile" in pip and "-j 0 .venv" in bytecode
-    assert checkout.make("pages").returncode == 0
-    assert checkout.calls() == ["shelf site"]
+    assert makefile_checkout.run_make("pages").returncode == 0
+    assert makefile_checkout.take_calls() == ["shelf site"]
 
 
 @needs_make
-def test_make_installs_again_when_the_recipe_changes(checkout: Checkout) -> None:
-    checkout.make("pages")
-    checkout.calls()
+def test_make_installs_again_when_the_recipe_changes(makefile_checkout: Checkout) -> None:
+    makefile_checkout.run_make("pages")
+    makefile_checkout.take_calls()
     for name in ("pyproject.toml", "constraints.txt"):
-        os.utime(checkout.folder / name, (4_000_000_000, 4_000_000_000))
-        checkout.make("pages")
-        assert installs(checkout.calls()) == [".[pages]"], name
-        os.utime(checkout.folder / name, (1_000_000_000, 1_000_000_000))
+        os.utime(makefile_checkout.folder / name, (4_000_000_000, 4_000_000_000))
+        makefile_checkout.run_make("pages")
+        assert list_installs(makefile_checkout.take_calls()) == [".[pages]"], name
+        os.utime(makefile_checkout.folder / name, (1_000_000_000, 1_000_000_000))
 
 
 @needs_make
-def test_make_pages_leaves_a_whole_environment_whole(checkout: Checkout) -> None:
+def test_make_pages_leaves_a_whole_environment_whole(makefile_checkout: Checkout) -> None:
     """Whatever `make test` asks for, which is every extra, serves for all others."""
-    checkout.make("site")
-    assert installs(checkout.calls()) == [".[pages,run]"]
-    checkout.make("pages")
-    assert checkout.calls() == ["shelf site"]
-    checkout.make("test")
-    [whole] = installs(checkout.calls())
+    makefile_checkout.run_make("site")
+    assert list_installs(makefile_checkout.take_calls()) == [".[pages,run]"]
+    makefile_checkout.run_make("pages")
+    assert makefile_checkout.take_calls() == ["shelf site"]
+    makefile_checkout.run_make("test")
+    [whole] = list_installs(makefile_checkout.take_calls())
     assert set(whole.strip(".[]").split(",")) == set(EXTRAS)
-    for stamp in checkout.folder.glob(".venv/site.stamp"):
+    for stamp in makefile_checkout.folder.glob(".venv/site.stamp"):
         stamp.unlink()
     for target in ("pages", "site"):
-        checkout.make(target)
-        assert installs(checkout.calls()) == [], target
+        makefile_checkout.run_make(target)
+        assert list_installs(makefile_checkout.take_calls()) == [], target
 
 
 @needs_make
-def test_make_site_builds_although_a_snippet_fails(checkout: Checkout) -> None:
-    checkout.program(".venv/bin/shelf", '[ "$1" != run ]')
-    done = checkout.make("site")
+def test_make_site_builds_although_a_snippet_fails(makefile_checkout: Checkout) -> None:
+    makefile_checkout.write_program(".venv/bin/shelf", '[ "$1" != run ]')
+    done = makefile_checkout.run_make("site")
     assert done.returncode != 0
-    assert [call for call in checkout.calls() if call.startswith("shelf")] == [
+    assert [call for call in makefile_checkout.take_calls() if call.startswith("shelf")] == [
         "shelf run",
         "shelf site",
     ]
 
 
 @needs_make
-def test_make_site_fails_if_the_build_does(checkout: Checkout) -> None:
-    checkout.program(".venv/bin/shelf", '[ "$1" != site ]')
-    assert checkout.make("site").returncode != 0
+def test_make_site_fails_if_the_build_does(makefile_checkout: Checkout) -> None:
+    makefile_checkout.write_program(".venv/bin/shelf", '[ "$1" != site ]')
+    assert makefile_checkout.run_make("site").returncode != 0
 
 
 @needs_make
-def test_make_names_a_python_that_is_too_old(checkout: Checkout) -> None:
-    checkout.program("python", "exit 1")
-    done = checkout.make("pages")
+def test_make_names_a_python_that_is_too_old(makefile_checkout: Checkout) -> None:
+    makefile_checkout.write_program("python", "exit 1")
+    done = makefile_checkout.run_make("pages")
     assert done.returncode != 0
     assert "Python 3.11" in done.stderr
     assert "make PYTHON=" in done.stderr
-    assert installs(checkout.calls()) == []
+    assert list_installs(makefile_checkout.take_calls()) == []
 
 
-def targets() -> set[str]:
-    [line] = re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)
+def list_targets() -> set[str]:
+    [line] = re.findall(r"^\.PHONY: (.*)$", read_file("Makefile"), re.MULTILINE)
     return set(line.split())
 
 
 @needs_make
-def test_make_help_lists_every_target(checkout: Checkout) -> None:
-    listed = set(re.findall(r"^make ([a-z-]+) ", checkout.make().stdout, re.MULTILINE))
-    assert listed == targets() - {"help"}
+def test_make_help_lists_every_target(makefile_checkout: Checkout) -> None:
+    listed = set(re.findall(r"^make ([a-z-]+) ", makefile_checkout.run_make().stdout, re.MULTILINE))
+    assert listed == list_targets() - {"help"}
 
 
 # What the documentation tells people to type.
 
 
-def typed(pattern: str) -> set[str]:
+def find_typed(pattern: str) -> set[str]:
     """Matches in the code blocks and code spans of the documents."""
     code = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
     parts = [
@@ -274,14 +274,14 @@ def typed(pattern: str) -> set[str]:
 
 
 def test_documented_make_targets_exist() -> None:
-    documented = typed(r"\bmake ([a-z]+(?:-[a-z]+)?)\b")
+    documented = find_typed(r"\bmake ([a-z]+(?:-[a-z]+)?)\b")
     assert documented >= {"site", "test", "pages", "serve"}
-    assert documented - targets() == set()
+    assert documented - list_targets() == set()
 
 
 def test_documented_commands_and_options_exist() -> None:
     """Each `shelf ...` that a document shows is a command, and has the options shown with it."""
-    lines = typed(r"(?:\bshelf|scripts/build\.py) (\w[^\n#|`]*)")
+    lines = find_typed(r"(?:\bshelf|scripts/build\.py) (\w[^\n#|`]*)")
     assert lines
     shown: dict[tuple[str, ...], set[str]] = {}
     for line in lines:
@@ -311,7 +311,7 @@ def test_files_that_a_document_links_exist(path: Path) -> None:
 
 
 def test_documented_files_exist() -> None:
-    shown = typed(r"\b(?:tests|scripts|snippets)/[\w/]+(?:\.\w+)+")
+    shown = find_typed(r"\b(?:tests|scripts|snippets)/[\w/]+(?:\.\w+)+")
     made = {path for path in shown if "softmax_online" in path}
     assert shown > made
     assert [path for path in sorted(shown - made) if not (ROOT / path).exists()] == []
@@ -324,7 +324,7 @@ def test_documented_tolerances_are_those_of_the_verifier() -> None:
     from warpshelf.worker import accuracy
 
     rows = re.findall(
-        r"^\| (.+?) \| (?:(\d+) × )?10([⁻⁰-⁹¹²³]+) \|$", read("docs/about/numbers.md"), re.M
+        r"^\| (.+?) \| (?:(\d+) × )?10([⁻⁰-⁹¹²³]+) \|$", read_file("docs/about/numbers.md"), re.M
     )
     documented = {
         "tf32" if "TF32" in name else name: float(f"{factor or 1}e{power.translate(POWERS)}")
@@ -332,24 +332,24 @@ def test_documented_tolerances_are_those_of_the_verifier() -> None:
     }
     assert documented == accuracy.TOLERANCES
     assert accuracy.LIBRARY_MARGIN == 2
-    assert "at most twice the library's" in " ".join(read("docs/about/numbers.md").split())
+    assert "at most twice the library's" in " ".join(read_file("docs/about/numbers.md").split())
 
 
 # The two suites.
 
 
 @needs_make
-def test_each_test_is_in_one_of_two_suites(checkout: Checkout) -> None:
+def test_each_test_is_in_one_of_two_suites(makefile_checkout: Checkout) -> None:
     suites = {}
     for target in ("test", "test-rest"):
-        checkout.make(target)
-        calls = [call for call in checkout.calls() if "-m pytest" in call]
+        makefile_checkout.run_make(target)
+        calls = [call for call in makefile_checkout.take_calls() if "-m pytest" in call]
         suites[target] = [call.rpartition(" -m ")[2] for call in calls]
     assert suites == {
         "test": ["not exhaustive and not alone", "not exhaustive and alone"],
         "test-rest": ["exhaustive and not alone", "exhaustive and alone"],
     }
-    ran = read(".ci/run").splitlines()
+    ran = read_file(".ci/run").splitlines()
     assert ran[-2:] == ["make test", "make test-rest"]
 
 
@@ -366,18 +366,20 @@ def test_tests_of_a_file_or_a_snippet_stay_together(test: str, scope: str) -> No
 
 
 def test_a_test_that_waits_says_why() -> None:
-    def item(mark: pytest.MarkDecorator) -> pytest.Item:
+    def make_item(mark: pytest.MarkDecorator) -> pytest.Item:
         made = SimpleNamespace(nodeid="tests/test_it.py::test", iter_markers=lambda _: [mark.mark])
         return cast("pytest.Item", made)
 
-    conftest.refuse_what_waits_without_reason([item(pytest.mark.exhaustive("all mutants"))])
+    conftest.refuse_what_waits_without_reason([make_item(pytest.mark.exhaustive("all mutants"))])
     with pytest.raises(pytest.UsageError, match="tests/test_it.py::test: exhaustive gives no reas"):
-        conftest.refuse_what_waits_without_reason([item(pytest.mark.exhaustive)])
+        conftest.refuse_what_waits_without_reason([make_item(pytest.mark.exhaustive)])
 
 
 def test_what_tests_share_has_names_of_its_own() -> None:
     """Each is imported by its bare name, whichever folder of the path it lies in."""
-    folders = tomllib.loads(read("pyproject.toml"))["tool"]["pytest"]["ini_options"]["pythonpath"]
+    folders = tomllib.loads(read_file("pyproject.toml"))["tool"]["pytest"]["ini_options"][
+        "pythonpath"
+    ]
     names = [path.stem for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]
     assert sorted(names) == sorted(set(names))
 
@@ -441,12 +443,12 @@ def test_a_budget_that_breaks_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     found: float | None, status: int, said: str,
 ) -> None:  # fmt: skip
-    def measure(clone: object) -> float:
+    def measure_or_break(clone: object) -> float:
         if found is None:
             raise budgets.Broken("`make it` fails")
         return found
 
-    table = {"one": budgets.Budget("seconds of it", 5, "s", measure)}
+    table = {"one": budgets.Budget("seconds of it", 5, "s", measure_or_break)}
     monkeypatch.setattr(budgets, "BUDGETS", table)
     monkeypatch.setattr(budgets, "Clone", lambda folder: None)
     monkeypatch.setattr(budgets, "reference", lambda: 0.5)

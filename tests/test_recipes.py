@@ -18,11 +18,11 @@ import nbclient
 import nbformat
 import pytest
 import yaml
-from made_up_records import record
+from made_up_records import make_record
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.test_project_files import EXTRAS, PROJECT, pins
+from tests.test_project_files import EXTRAS, PROJECT, read_pins
 from warpshelf.cli import commands
 from warpshelf.core.project import Project
 from warpshelf.records import bundle
@@ -41,21 +41,21 @@ needs_bash = pytest.mark.skipif(
 )
 
 
-def read(name: str) -> str:
+def read_recipe(name: str) -> str:
     return (RECIPES / name).read_text(encoding="utf-8")
 
 
-def cells() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(read("notebook.ipynb"))["cells"]
+def load_cells() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(read_recipe("notebook.ipynb"))["cells"]
     return found
 
 
-def source(cell: str) -> str:
-    [found] = ["".join(one["source"]) for one in cells() if one["id"] == cell]
+def read_cell(cell: str) -> str:
+    [found] = ["".join(one["source"]) for one in load_cells() if one["id"] == cell]
     return found
 
 
-def lint(program: str, *arguments: str | Path) -> None:
+def run_linter(program: str, *arguments: str | Path) -> None:
     """Run a linter of the extra `lint`; there is none of them where it has no build."""
     [wanted] = [one for one in EXTRAS["lint"] if one.name.startswith(f"{program}-")]
     if wanted.marker and not wanted.marker.evaluate():
@@ -67,7 +67,7 @@ def lint(program: str, *arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def accepted(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def assert_accepted(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """See that these are words of `run` that write a file within a budget."""
     assert {"--out", "--budget"} <= set(words)
     assert commands.main(["run", *words, "--help"]) == 0, capsys.readouterr().err
@@ -79,10 +79,10 @@ def accepted(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_each_is_short_and_on_the_page(name: str) -> None:
     if name == "notebook.ipynb":
-        lines = [line for cell in cells() for line in "".join(cell["source"]).splitlines()]
-        assert f"\n```text\n{source('run')}\n```\n" in PAGE
+        lines = [line for cell in load_cells() for line in "".join(cell["source"]).splitlines()]
+        assert f"\n```text\n{read_cell('run')}\n```\n" in PAGE
     else:
-        lines = read(name).splitlines()
+        lines = read_recipe(name).splitlines()
         assert f'--8<-- "{name}"' in PAGE
     assert len(lines) <= MOST
     if name != "notebook.ipynb":  # whose prose wraps
@@ -92,7 +92,7 @@ def test_each_is_short_and_on_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES - {"notebook.ipynb"}))
 def test_the_page_says_to_type_what_the_file_does(name: str) -> None:
-    head = re.findall(r"^(?:#   |    )((?:\w+ )+.*?)(?:  +#.*)?$", read(name)[:1000], re.M)
+    head = re.findall(r"^(?:#   |    )((?:\w+ )+.*?)(?:  +#.*)?$", read_recipe(name)[:1000], re.M)
     commands = [line for line in head if re.match(r"docker|python3|sbatch|sky|scp|modal", line)]
     assert commands
     assert [line for line in commands if f"\n{line}\n" not in PAGE] == []
@@ -103,8 +103,10 @@ def test_what_they_install_is_what_the_project_runs_with() -> None:
     wanted = [Requirement(line) for line in PROJECT["dependencies"]]
     wanted += [Requirement(line) for line in PROJECT["optional-dependencies"]["run"]]
     known = {canonicalize_name(one.name): one for one in wanted}
-    exact = {canonicalize_name(pin.name): str(pin.specifier).strip("=") for pin in pins()}
-    lines = [line for line in read("requirements.txt").splitlines() if not line.startswith("#")]
+    exact = {canonicalize_name(pin.name): str(pin.specifier).strip("=") for pin in read_pins()}
+    lines = [
+        line for line in read_recipe("requirements.txt").splitlines() if not line.startswith("#")
+    ]
     asked = {canonicalize_name(one.name): one for one in map(Requirement, lines)}
     headers = asked.pop("cuda-toolkit")
     assert not headers.specifier and {"cccl", "crt"} <= headers.extras
@@ -119,7 +121,9 @@ def test_what_they_install_is_what_the_project_runs_with() -> None:
 
 def test_what_they_leave_is_no_change_of_the_checkout() -> None:
     """A record would else say that it was made from a changed tree."""
-    ignored = [line for line in read("Containerfile.dockerignore").splitlines() if line[0] != "#"]
+    ignored = [
+        line for line in read_recipe("Containerfile.dockerignore").splitlines() if line[0] != "#"
+    ]
     left = ["records.json", "records-7.json", "warpshelf-7.log", "out/records.json"]
     for path in [*left, *(one.replace("**/", "scripts/") + "/file" for one in ignored)]:
         done = subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, timeout=30)
@@ -147,9 +151,9 @@ def test_the_form_takes_a_file() -> None:
 
 def test_the_notebook_is_one_and_holds_no_output() -> None:
     nbformat.validate(nbformat.read(RECIPES / "notebook.ipynb", as_version=4))
-    code = [cell for cell in cells() if cell["cell_type"] == "code"]
+    code = [cell for cell in load_cells() if cell["cell_type"] == "code"]
     assert [(cell["outputs"], cell["execution_count"]) for cell in code] == [([], None)] * 2
-    assert len(source("run").splitlines()) == 3
+    assert len(read_cell("run").splitlines()) == 3
 
 
 @pytest.mark.exhaustive("a whole notebook, in a kernel of its own")
@@ -193,13 +197,13 @@ def test_the_notebook_names_the_gpu_and_hands_the_file_out(
     colab: bool,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    measured = record()
+    measured = make_record()
     Path("records.json").write_text(bundle.bundle_text([measured]), encoding="utf-8")
     taken: list[str] = []
     google = types.SimpleNamespace(files=types.SimpleNamespace(download=taken.append))
     monkeypatch.setitem(sys.modules, "google", types.ModuleType("google"))
     monkeypatch.setitem(sys.modules, "google.colab", google if colab else None)
-    exec(source("download"), {})  # as the cell that it is
+    exec(read_cell("download"), {})  # as the cell that it is
     said = capsys.readouterr().out
     assert said.startswith(f"records.json: 1 records, {measured['machine']['device']}\n")
     assert taken == (["records.json"] if colab else [])
@@ -210,13 +214,13 @@ def test_the_notebook_names_the_gpu_and_hands_the_file_out(
 
 
 def test_the_container_file(capsys: pytest.CaptureFixture[str]) -> None:
-    lint("hadolint", RECIPES / "Containerfile")
-    text = read("Containerfile")
+    run_linter("hadolint", RECIPES / "Containerfile")
+    text = read_recipe("Containerfile")
     [entry] = re.findall(r"^ENTRYPOINT (.*)$", text, re.M)
     [default] = re.findall(r"^CMD (.*)$", text, re.M)
     program, script, command, *words = json.loads(entry)
     assert (program, script, command) == ("python", "scripts/build.py", "run")
-    accepted([*words, *json.loads(default)], capsys)
+    assert_accepted([*words, *json.loads(default)], capsys)
     [volume] = re.findall(r"^VOLUME (.*)$", text, re.M)
     assert words == ["--out", f"{volume}/records.json"]
     copied = [one for line in re.findall(r"^COPY (.*) \S+$", text, re.M) for one in line.split()]
@@ -227,20 +231,20 @@ def test_the_container_file(capsys: pytest.CaptureFixture[str]) -> None:
 # Shell scripts: what they call is a stand-in that only notes its words.
 
 
-def program(path: Path, text: str) -> None:
+def write_program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
     path.chmod(0o755)
 
 
-def noted(folder: Path) -> list[str]:
+def read_noted_words(folder: Path) -> list[str]:
     """The words after `scripts/build.py run` of the one call that was noted in `folder`."""
     words = (folder / "called").read_text(encoding="utf-8").splitlines()
     assert words[:2] == ["scripts/build.py", "run"]
     return words[2:]
 
 
-def bash(
+def run_bash(
     script: str | Path, *words: str, cwd: Path, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(cwd / "bin"), os.environ["PATH"]])
@@ -251,13 +255,13 @@ def bash(
     )  # fmt: skip
 
 
-def cluster(folder: Path, status: int) -> dict[str, str]:
+def write_cluster(folder: Path, status: int) -> dict[str, str]:
     """A Slurm of stand-ins, on which a job of an hour has begun; its variables."""
-    program(folder / "bin" / "srun", '"$@"')
-    program(folder / "bin" / "scontrol", 'echo "$@" > requeued')
-    program(folder / "bin" / "squeue", "date -d '+1 hour' +%Y-%m-%dT%H:%M:%S")
+    write_program(folder / "bin" / "srun", '"$@"')
+    write_program(folder / "bin" / "scontrol", 'echo "$@" > requeued')
+    write_program(folder / "bin" / "squeue", "date -d '+1 hour' +%Y-%m-%dT%H:%M:%S")
     run = f'[ "$1" = -c ] && exit 0\nprintf "%s\\n" "$@" > called\ntouch "$4"\nexit {status}'
-    program(folder / ".venv" / "bin" / "python", run)
+    write_program(folder / ".venv" / "bin" / "python", run)
     return {"SLURM_SUBMIT_DIR": str(folder), "SLURM_JOB_ID": "7"}
 
 
@@ -266,12 +270,12 @@ def cluster(folder: Path, status: int) -> dict[str, str]:
 def test_slurm_spends_what_the_job_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
-    lint("shellcheck", RECIPES / "slurm.sh")
-    variables = cluster(tmp_path, status)
-    done = bash(RECIPES / "slurm.sh", "softmax", cwd=tmp_path, **variables)
+    run_linter("shellcheck", RECIPES / "slurm.sh")
+    variables = write_cluster(tmp_path, status)
+    done = run_bash(RECIPES / "slurm.sh", "softmax", cwd=tmp_path, **variables)
     assert (done.returncode, done.stderr) == (status, "")
-    words = noted(tmp_path)
-    accepted(words, capsys)
+    words = read_noted_words(tmp_path)
+    assert_accepted(words, capsys)
     out, budget = words[words.index("--out") + 1], words[words.index("--budget") + 1]
     assert out == "records-7.json" and words[-1] == "softmax"
     assert 3600 - 120 - 30 <= int(budget) <= 3600 - 120
@@ -284,14 +288,14 @@ def test_slurm_spends_what_the_job_has(
 
 @needs_bash
 def test_slurm_names_what_is_missing_before_it_begins(tmp_path: Path) -> None:
-    variables = cluster(tmp_path, 0)
-    program(tmp_path / ".venv" / "bin" / "python", "exit 1")
-    done = bash(RECIPES / "slurm.sh", cwd=tmp_path, **variables)
+    variables = write_cluster(tmp_path, 0)
+    write_program(tmp_path / ".venv" / "bin" / "python", "exit 1")
+    done = run_bash(RECIPES / "slurm.sh", cwd=tmp_path, **variables)
     assert done.returncode == 1 and not (tmp_path / "called").exists()
     [line] = done.stderr.splitlines()
     assert line.startswith(".venv/bin/python: cannot import torch") and "requirements.txt" in line
     del variables["SLURM_SUBMIT_DIR"]
-    done = bash(RECIPES / "slurm.sh", cwd=tmp_path, **variables)
+    done = run_bash(RECIPES / "slurm.sh", cwd=tmp_path, **variables)
     assert done.returncode == 1
     assert "start this with sbatch" in done.stderr
 
@@ -301,25 +305,25 @@ def test_slurm_names_what_is_missing_before_it_begins(tmp_path: Path) -> None:
 def test_skypilot_keeps_its_file_outside_of_what_is_synced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
-    task = yaml.safe_load(read("skypilot.yaml"))
+    task = yaml.safe_load(read_recipe("skypilot.yaml"))
     for part in ("setup", "run"):
         path = tmp_path / f"{part}.sh"
         path.write_text(f"#!/bin/bash\n{task[part]}", encoding="utf-8")
-        lint("shellcheck", path)
+        run_linter("shellcheck", path)
     made = f'printf "%s\\n" "$@" > called\nexit {status}'
-    program(tmp_path / "measure" / "bin" / "python", made)
+    write_program(tmp_path / "measure" / "bin" / "python", made)
     variables = {name: str(value) for name, value in task["envs"].items()}
-    done = bash(tmp_path / "run.sh", cwd=tmp_path, **variables)
+    done = run_bash(tmp_path / "run.sh", cwd=tmp_path, **variables)
     assert (done.returncode, done.stderr) == (status, "")
-    words = noted(tmp_path)
-    accepted(words, capsys)
+    words = read_noted_words(tmp_path)
+    assert_accepted(words, capsys)
     assert words == ["--out", f"{tmp_path}/records.json", "--budget", variables["BUDGET"]]
-    assert "scp warpshelf:records.json ." in read("skypilot.yaml")
+    assert "scp warpshelf:records.json ." in read_recipe("skypilot.yaml")
 
 
 def test_skypilot_has_only_keys_that_a_task_has() -> None:
     """By hand it is loaded by SkyPilot's own `Task.from_yaml`."""
-    task = yaml.safe_load(read("skypilot.yaml"))
+    task = yaml.safe_load(read_recipe("skypilot.yaml"))
     assert set(task) == {"name", "workdir", "resources", "envs", "setup", "run"}
     assert task["workdir"] == {"url": "https://github.com/warpshelf/warpshelf", "ref": "main"}
     assert set(task["resources"]) == {"accelerators", "memory", "disk_size", "autostop"}
@@ -336,11 +340,11 @@ class Chain:
         self.calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        def call(*words: Any, **named: Any) -> Chain:
+        def record_call(*words: Any, **named: Any) -> Chain:
             self.calls[name] = (words, named)
             return self
 
-        return call
+        return record_call
 
 
 class App:
@@ -348,13 +352,13 @@ class App:
         self.options: dict[str, Any] = {}
 
     def function(self, **options: Any) -> Any:
-        def keep(function: Any) -> Any:
+        def keep_function(function: Any) -> Any:
             self.options = options
             function.with_options = lambda **named: self.options.update(named) or function
             function.remote = function
             return function
 
-        return keep
+        return keep_function
 
     def local_entrypoint(self) -> Any:
         return lambda function: function
@@ -382,7 +386,9 @@ def test_modal_brings_the_file_home_from_the_gpu_that_was_asked_for(
     built = modal_app.image.calls
     assert Path(built["pip_install_from_requirements"][0][0]).samefile(RECIPES / "requirements.txt")
     assert built["add_local_dir"][0] == (ROOT, "/warpshelf")
-    ignored = [line for line in read("Containerfile.dockerignore").splitlines() if line[0] != "#"]
+    ignored = [
+        line for line in read_recipe("Containerfile.dockerignore").splitlines() if line[0] != "#"
+    ]
     assert sorted(built["add_local_dir"][1]["ignore"]) == sorted(ignored)
     (tmp_path / "records.json").write_bytes(b"{}")
     monkeypatch.setattr(modal_app, "CHECKOUT", tmp_path)
@@ -392,7 +398,7 @@ def test_modal_brings_the_file_home_from_the_gpu_that_was_asked_for(
     [((words,), named)] = called
     assert words[:3] == ["python", "scripts/build.py", "run"] and named["cwd"] == tmp_path
     assert words[-2:] == ["softmax", "stream"]
-    accepted(words[3:], capsys)
+    assert_accepted(words[3:], capsys)
     options = modal_app.app.options
     assert options["gpu"] == "T4" and options["timeout"] > 60
     assert "-w records.json scripts/recipes/modal_app.py" in modal_app.__doc__

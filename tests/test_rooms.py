@@ -18,7 +18,7 @@ CACHE = ROOT / ".mypy_cache"
 FROM_A_TEST = re.compile(r"^\s*(?:from|import) (test_\w+)", re.MULTILINE)
 
 
-def contracts(root: Path) -> subprocess.CompletedProcess[str]:
+def check_contracts(root: Path) -> subprocess.CompletedProcess[str]:
     """What import-linter says of the tooling below `root`."""
     return subprocess.run(
         [PROGRAMS / "lint-imports", "--config", root / "pyproject.toml", "--no-cache", "--no-logo"],
@@ -31,7 +31,7 @@ def contracts(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_rooms_import_from_lower_rooms_alone() -> None:
-    done = contracts(ROOT)
+    done = check_contracts(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -69,12 +69,12 @@ def test_an_import_that_may_not_be_is_found(
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=leave)
     path = tmp_path / "scripts" / "warpshelf" / f"{module}.py"
     path.write_text(f"{path.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
-    done = contracts(tmp_path)
+    done = check_contracts(tmp_path)
     assert done.returncode == 1 and "BROKEN" in done.stdout, done.stdout + done.stderr
     assert said in done.stdout
 
 
-def typed(*files: str | Path) -> subprocess.CompletedProcess[str]:
+def check_types(*files: str | Path) -> subprocess.CompletedProcess[str]:
     """What mypy says of the tooling, or of `files` by the same rules."""
     return subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", CACHE, *files],
@@ -90,7 +90,7 @@ def typed(*files: str | Path) -> subprocess.CompletedProcess[str]:
     "all types, and torch's; of a pull request they are checked by a step of its own"
 )
 def test_the_types_hold() -> None:
-    done = typed()
+    done = check_types()
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -103,12 +103,12 @@ def test_types_that_do_not_hold_are_found(tmp_path: Path) -> None:
         "rows: dict = {}\n",
         encoding="utf-8",
     )
-    done = typed(bad)
+    done = check_types(bad)
     assert done.returncode == 1
     assert re.findall(r"bad\.py:(\d): error", done.stdout) == ["2", "4", "5"], done.stdout
 
 
-def borrowed(root: Path) -> list[str]:
+def find_borrowings(root: Path) -> list[str]:
     """Tests below `root` that take something from a test of another room."""
     return [
         f"{path.relative_to(root).as_posix()} imports {name}"
@@ -119,8 +119,8 @@ def borrowed(root: Path) -> list[str]:
 
 
 def test_what_tests_of_two_rooms_share_is_no_test(tmp_path: Path) -> None:
-    assert borrowed(ROOT / "tests") == []
+    assert find_borrowings(ROOT / "tests") == []
     for name, text in {"a/test_a.py": "X = 1\n", "b/test_b.py": "from test_a import X\n"}.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
-    assert borrowed(tmp_path) == ["b/test_b.py imports test_a"]
+    assert find_borrowings(tmp_path) == ["b/test_b.py imports test_a"]

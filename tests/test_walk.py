@@ -35,15 +35,15 @@ def code_of(step: str) -> CodeType:
 
 
 @contextmanager
-def followed() -> Iterator[list[str]]:
+def follow_steps() -> Iterator[list[str]]:
     """The steps that are called, each when it is called first."""
     names, met = {code_of(step): step for step in STEPS}, []
 
-    def hear(frame: FrameType, event: str, argument: object) -> None:
+    def hear_call(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and (step := names.get(frame.f_code)) and step not in met:
             met.append(step)
 
-    sys.setprofile(hear)
+    sys.setprofile(hear_call)
     try:
         yield met
     finally:
@@ -51,18 +51,18 @@ def followed() -> Iterator[list[str]]:
 
 
 def test_the_walk_is_the_way_of_a_snippet(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial.sound()
+    trial.add_sound_snippet()
     (trial.root / "mkdocs.yml").write_text(MKDOCS)
-    trial.page("index.md", '# Trial\n\n--8<-- "sound/output.md"\n')
-    with followed() as parent:
-        assert trial.shelf("run").returncode == 0
-        built = trial.shelf("site")
+    trial.add_page("index.md", '# Trial\n\n--8<-- "sound/output.md"\n')
+    with follow_steps() as parent:
+        assert trial.run_shelf("run").returncode == 0
+        built = trial.run_shelf("site")
     assert built.returncode == 0, built.stderr
     assert 'class="ws-output"' in (trial.root / "site" / "index.html").read_text(encoding="utf-8")
     one = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "sound")
     monkeypatch.setattr(sys, "path", [*sys.path])
     given = {**assemble.job_details(one, {**ledger.describe_host(), "gpus": 0}), "token": "x"}
-    with followed() as child:
+    with follow_steps() as child:
         assert not jobs.verify_snippet(JobContext(given, lambda message: None))["failures"]
     assert len(STEPS) == 10
     at = next(place for place, step in enumerate(STEPS) if step.startswith("worker."))

@@ -24,46 +24,48 @@ HOSTED = re.compile(r"(ubuntu|macos|windows)-[\w.]+")
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 
 
-def read(path: Path) -> dict:
+def read_workflow(path: Path) -> dict:
     """A workflow; its `on` arrives as the boolean True, which YAML 1.1 takes it for."""
     workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     workflow["on"] = workflow.pop(True)
     return workflow
 
 
-def triggers(workflow: dict) -> set[str]:
+def list_triggers(workflow: dict) -> set[str]:
     on = workflow["on"]
     return {on} if isinstance(on, str) else set(on)
 
 
-def steps(workflow: dict) -> list[dict]:
+def list_steps(workflow: dict) -> list[dict]:
     return [step for job in workflow["jobs"].values() for step in job["steps"]]
 
 
-def run(program: str, *arguments: str | Path) -> None:
+def run_program(program: str, *arguments: str | Path) -> None:
     done = subprocess.run(
         [PROGRAMS / program, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, f"{program}:\n{done.stdout}{done.stderr}"
 
 
-def schema(name: str, *paths: Path) -> None:
-    run("check-jsonschema", "--builtin-schema", name, *paths)
+def check_schema(name: str, *paths: Path) -> None:
+    run_program("check-jsonschema", "--builtin-schema", name, *paths)
 
 
 def test_schema() -> None:
-    schema("vendor.github-workflows", *WORKFLOWS)
-    schema("custom.github-workflows-require-timeout", *WORKFLOWS)
+    check_schema("vendor.github-workflows", *WORKFLOWS)
+    check_schema("custom.github-workflows-require-timeout", *WORKFLOWS)
 
 
 def test_issue_forms_schema() -> None:
-    schema("vendor.github-issue-forms", *FORMS)
-    schema("vendor.github-issue-config", GITHUB / "ISSUE_TEMPLATE" / "config.yml")
+    check_schema("vendor.github-issue-forms", *FORMS)
+    check_schema("vendor.github-issue-config", GITHUB / "ISSUE_TEMPLATE" / "config.yml")
 
 
 def test_security_audit() -> None:
     """Injection, credentials left behind, loose permissions, pins: nothing found, offline."""
-    run("zizmor", "--offline", "--no-progress", "--strict-collection", "--pedantic", *WORKFLOWS)
+    run_program(
+        "zizmor", "--offline", "--no-progress", "--strict-collection", "--pedantic", *WORKFLOWS
+    )
 
 
 @each_workflow
@@ -73,24 +75,29 @@ def test_each_pin_says_its_version(path: Path) -> None:
 
 
 def test_one_action_has_one_pin() -> None:
-    used = {step["uses"] for path in WORKFLOWS for step in steps(read(path)) if "uses" in step}
+    used = {
+        step["uses"]
+        for path in WORKFLOWS
+        for step in list_steps(read_workflow(path))
+        if "uses" in step
+    }
     names = [name.partition("@")[0] for name in used]
     assert sorted(names) == sorted(set(names))
 
 
-def writers() -> list[tuple[str, str]]:
+def list_writers() -> list[tuple[str, str]]:
     """The jobs, by workflow, that may write anything but the log of their run."""
     return [
         (path.stem, name)
         for path in WORKFLOWS
-        for name, job in read(path)["jobs"].items()
+        for name, job in read_workflow(path)["jobs"].items()
         if "write" in dict(job.get("permissions", {})).values()
     ]
 
 
-@pytest.mark.parametrize(("workflow", "name"), writers())
+@pytest.mark.parametrize(("workflow", "name"), list_writers())
 def test_jobs_that_write_run_nothing_of_ours(workflow: str, name: str) -> None:
-    job = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][name]
+    job = read_workflow(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][name]
     used = {step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step}
     known = {
         "actions/attest",
@@ -108,26 +115,26 @@ def test_jobs_that_write_run_nothing_of_ours(workflow: str, name: str) -> None:
 
 @each_workflow
 def test_pull_requests_reach_no_machine_of_ours(path: Path) -> None:
-    workflow = read(path)
-    assert not triggers(workflow) & {"pull_request_target", "workflow_run", "issue_comment"}
-    if "pull_request" in triggers(workflow):
+    workflow = read_workflow(path)
+    assert not list_triggers(workflow) & {"pull_request_target", "workflow_run", "issue_comment"}
+    if "pull_request" in list_triggers(workflow):
         runners = [job["runs-on"] for job in workflow["jobs"].values()]
         assert [name for name in runners if not HOSTED.fullmatch(str(name))] == []
 
 
 @each_workflow
 def test_own_machines_start_by_hand_only(path: Path) -> None:
-    workflow = read(path)
+    workflow = read_workflow(path)
     for name, job in workflow["jobs"].items():
         if not HOSTED.fullmatch(str(job["runs-on"])):
-            assert triggers(workflow) == {"workflow_dispatch"}, name
+            assert list_triggers(workflow) == {"workflow_dispatch"}, name
             assert job["if"] == "github.repository == 'warpshelf/warpshelf'", name
             assert job["environment"], name
 
 
 @each_workflow
 def test_checkouts_leave_no_credentials(path: Path) -> None:
-    for step in steps(read(path)):
+    for step in list_steps(read_workflow(path)):
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
 
@@ -137,7 +144,7 @@ def test_checkouts_leave_no_credentials(path: Path) -> None:
 )
 def test_who_reads_the_history_of_records_has_all_of_it(workflow: str, job: str) -> None:
     """Blobs too: a clone without them would fetch each by itself."""
-    found = read(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][job]["steps"]
+    found = read_workflow(GITHUB / "workflows" / f"{workflow}.yml")["jobs"][job]["steps"]
     [fetched] = [step["with"] for step in found if "actions/checkout@" in step.get("uses", "")]
     assert fetched["fetch-depth"] == 0 and "filter" not in fetched
 
@@ -170,13 +177,13 @@ def test_link_form_offers_every_topic() -> None:
 # The check of the links: it blocks nobody, and its scripts do what they should on a stand-in.
 
 
-def script(workflow: str, name: str) -> str:
-    found = steps(read(GITHUB / "workflows" / f"{workflow}.yml"))
+def read_step(workflow: str, name: str) -> str:
+    found = list_steps(read_workflow(GITHUB / "workflows" / f"{workflow}.yml"))
     [step] = [step for step in found if step.get("name") == name]
     return step["run"]
 
 
-def act(text: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_step(text: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a step as GitHub does, in `folder`, whose programs come first."""
     names = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **variables}
     return subprocess.run(
@@ -185,7 +192,7 @@ def act(text: str, folder: Path, **variables: str) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-def program(path: Path, text: str) -> None:
+def write_program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -201,11 +208,11 @@ needs_bash = pytest.mark.skipif(
 def test_text_from_the_web_is_no_command(tmp_path: Path, found: int, changed: int) -> None:
     shelf = 'echo "::error::from the web"\necho hello > "$RUNNER_TEMP/links/report.md"\n'
     shelf += f"echo {changed} > docs/links.json\nexit {found}"
-    program(tmp_path / ".venv" / "bin" / "shelf", shelf)
+    write_program(tmp_path / ".venv" / "bin" / "shelf", shelf)
     (tmp_path / "docs").mkdir()
     (tmp_path / "merged.json").write_text("0\n")
-    done = act(
-        script("links", "Ask for every link"), tmp_path, RUNNER_TEMP=str(tmp_path),
+    done = run_step(
+        read_step("links", "Ask for every link"), tmp_path, RUNNER_TEMP=str(tmp_path),
         GITHUB_OUTPUT=str(tmp_path / "output"), GITHUB_STEP_SUMMARY=str(tmp_path / "summary"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -220,9 +227,9 @@ def test_text_from_the_web_is_no_command(tmp_path: Path, found: int, changed: in
 @needs_bash
 def test_a_check_that_fails_itself_reports_nothing(tmp_path: Path) -> None:
     """With no network there is no report, and the last issue and states stay as they are."""
-    program(tmp_path / ".venv" / "bin" / "shelf", "exit 1")
-    done = act(
-        script("links", "Ask for every link"), tmp_path, RUNNER_TEMP=str(tmp_path),
+    write_program(tmp_path / ".venv" / "bin" / "shelf", "exit 1")
+    done = run_step(
+        read_step("links", "Ask for every link"), tmp_path, RUNNER_TEMP=str(tmp_path),
         GITHUB_OUTPUT=str(tmp_path / "output"), GITHUB_STEP_SUMMARY=str(tmp_path / "summary"),
     )  # fmt: skip
     assert done.returncode != 0 and not (tmp_path / "output").exists()
@@ -239,11 +246,13 @@ def test_a_check_that_fails_itself_reports_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_there_is_one_issue(tmp_path: Path, open_issue: str, found: str, calls: list[str]) -> None:
-    program(tmp_path / "gh", f'echo "$@" >> calls\n[ "$2" = list ] && echo "{open_issue}" || true')
+    write_program(
+        tmp_path / "gh", f'echo "$@" >> calls\n[ "$2" = list ] && echo "{open_issue}" || true'
+    )
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "report.md").write_text("What `$(touch acted)` was found\n")
-    text = script("links", "Say what is to be mended")
-    done = act(text, tmp_path, GH_REPO="owner/name", FOUND=found)
+    text = read_step("links", "Say what is to be mended")
+    done = run_step(text, tmp_path, GH_REPO="owner/name", FOUND=found)
     assert done.returncode == 0, done.stderr
     said = (tmp_path / "calls").read_text().splitlines()
     assert [" ".join(line.split()[:2]) for line in said] == calls
@@ -260,9 +269,9 @@ def test_there_is_one_issue(tmp_path: Path, open_issue: str, found: str, calls: 
 @needs_bash
 @pytest.mark.parametrize("failing", [True, False])
 def test_what_fails_by_night_is_handed_over(tmp_path: Path, failing: bool) -> None:
-    program(tmp_path / "make", f'echo "$*: <b>" >&2\nexit {2 * failing}')
-    text = script("nightly", "Repeat it")
-    done = act(text, tmp_path, RUNNER_TEMP=str(tmp_path), NAME="verify", COMMAND="make verify")
+    write_program(tmp_path / "make", f'echo "$*: <b>" >&2\nexit {2 * failing}')
+    text = read_step("nightly", "Repeat it")
+    done = run_step(text, tmp_path, RUNNER_TEMP=str(tmp_path), NAME="verify", COMMAND="make verify")
     assert (done.returncode, "verify: <b>" in done.stdout) == (int(failing), True), done.stderr
     said = [path.read_text() for path in (tmp_path / "said").iterdir()]
     assert len(said) == failing
@@ -272,7 +281,7 @@ def test_what_fails_by_night_is_handed_over(tmp_path: Path, failing: bool) -> No
 
 
 def test_the_night_repeats_every_snippet_every_test_and_every_budget() -> None:
-    workflow = read(GITHUB / "workflows" / "nightly.yml")
+    workflow = read_workflow(GITHUB / "workflows" / "nightly.yml")
     rows = workflow["jobs"]["repeat"]["strategy"]["matrix"]["include"]
     commands = {row["command"] for row in rows}
     assert commands == {"make verify", "make test-all", "python scripts/budgets.py"}
@@ -296,12 +305,14 @@ def test_the_night_repeats_every_snippet_every_test_and_every_budget() -> None:
 def test_there_is_one_issue_of_the_night(
     tmp_path: Path, open_issue: str, result: str, calls: list[str], told: bool
 ) -> None:
-    program(tmp_path / "gh", f'echo "$@" >> calls\n[ "$2" = list ] && echo "{open_issue}" || true')
+    write_program(
+        tmp_path / "gh", f'echo "$@" >> calls\n[ "$2" = list ] && echo "{open_issue}" || true'
+    )
     if told:
         (tmp_path / "said").mkdir()
         (tmp_path / "said" / "verify.md").write_text("`$(touch acted)` fails\n")
-    text = script("nightly", "Say what fails")
-    done = act(text, tmp_path, GH_REPO="owner/name", RESULT=result, RUN="12")
+    text = read_step("nightly", "Say what fails")
+    done = run_step(text, tmp_path, GH_REPO="owner/name", RESULT=result, RUN="12")
     assert done.returncode == 0, done.stderr
     said = (tmp_path / "calls").read_text().splitlines()
     assert [" ".join(line.split()[:2]) for line in said] == calls
@@ -317,11 +328,11 @@ def test_there_is_one_issue_of_the_night(
 @pytest.mark.parametrize("there", [True, False])
 def test_the_states_are_one_commit_on_their_branch(tmp_path: Path, there: bool) -> None:
     answer = 'case "$*" in *PATCH*) exit 1 ;; esac' if not there else ""
-    program(tmp_path / "gh", f'echo "$@" >> calls\necho sha\n{answer}\ncat > /dev/null')
+    write_program(tmp_path / "gh", f'echo "$@" >> calls\necho sha\n{answer}\ncat > /dev/null')
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "links.json").write_text('{"schema": 1}\n')
-    text = script("links", "Put the states on their branch")
-    done = act(text, tmp_path, GITHUB_REPOSITORY="owner/name")
+    text = read_step("links", "Put the states on their branch")
+    done = run_step(text, tmp_path, GITHUB_REPOSITORY="owner/name")
     assert done.returncode == 0, done.stderr
     said = (tmp_path / "calls").read_text().splitlines()
     assert [line.split()[1].removeprefix("repos/owner/name/git/") for line in said[:5]] == [

@@ -48,7 +48,7 @@ def test_one_child_lists_what_is_due(trial: Trial) -> None:
         "sm_80": False,
         "sm_100": False,
     }
-    trial.sound()
+    trial.add_sound_snippet()
     plain = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "sound")
     assert assemble.job_details(plain, ledger.describe_host())["due"]
 

@@ -32,7 +32,7 @@ runpy.run_path(build, run_name="__main__")
 
 
 def test_the_runner_needs_nothing_but_torch_and_the_command_line(trial: Trial) -> None:
-    trial.snippet("sound", sound_snippet())
+    trial.add_snippet("sound", sound_snippet())
     words = ["run", "--out", "records.json", "--budget", "540"]
     run = subprocess.run(
         [sys.executable, "-c", RUN, *words], cwd=trial.root, capture_output=True, text=True

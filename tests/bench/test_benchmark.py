@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runner_benchmark import COUNT, measure
+from runner_benchmark import COUNT, time_situations
 
 pytestmark = pytest.mark.alone
 
@@ -19,7 +19,7 @@ def test_forty_snippets_are_verified_in_seconds(tmp_path: Path) -> None:
     for attempt in range(ATTEMPTS):
         root = tmp_path / str(attempt)
         root.mkdir()
-        results = measure(root)
+        results = time_situations(root)
         assert {name: count for name, (_, count) in results.items()} == {
             "cold": COUNT,
             "one changed": 1,

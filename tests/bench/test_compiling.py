@@ -129,7 +129,9 @@ def plant_snippet(trial: Trial, *names: str, needs: str = "{}", name: str = "pla
 
 def test_shared_memory_that_a_gpu_lacks_is_told_in_one_line_each(trial: Trial) -> None:
     plant_snippet(trial, "roomy", "slim")
-    done = trial.shelf("reach", "planted", "--arch", "sm_86", "--arch", "sm_90", "--arch", "sm_120")
+    done = trial.run_shelf(
+        "reach", "planted", "--arch", "sm_86", "--arch", "sm_90", "--arch", "sm_120"
+    )
     assert done.returncode == 1
     lines = done.stderr.splitlines()
     assert len(lines) == 2
@@ -149,7 +151,7 @@ def test_shared_memory_that_a_gpu_lacks_is_told_in_one_line_each(trial: Trial) -
 def test_what_needs_leaves_out_is_skipped_with_its_reason(trial: Trial) -> None:
     needs = '{"variants": {"roomy": {"sm": [80, 90], "why": "120 KiB of shared memory"}}}'
     plant_snippet(trial, "roomy", "slim", needs=needs)
-    done = trial.shelf("reach", "planted", "--arch", "sm_86", "--json")
+    done = trial.run_shelf("reach", "planted", "--arch", "sm_86", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     [found] = json.loads(done.stdout)
     assert found["fits"] == {"slim": {"launches": 1, "shared_bytes": 4096}}
@@ -158,14 +160,14 @@ def test_what_needs_leaves_out_is_skipped_with_its_reason(trial: Trial) -> None:
     }
     needs = '{"sm": 90, "why": "wgmma"}'
     plant_snippet(trial, "roomy", needs=needs)
-    done = trial.shelf("reach", "planted", "--arch", "sm_86")
+    done = trial.run_shelf("reach", "planted", "--arch", "sm_86")
     assert done.returncode == 0
     assert "everything needs SM 90 (wgmma); this GPU is SM 86" in done.stdout
 
 
 def test_registers_and_instructions_that_are_not_there_are_told(trial: Trial) -> None:
     plant_snippet(trial, "crowded", "asynchronous", "slim")
-    done = trial.shelf("reach", "planted", "--arch", "sm_75")
+    done = trial.run_shelf("reach", "planted", "--arch", "sm_75")
     assert done.returncode == 1
     first, second = sorted(done.stderr.splitlines())
     assert "'asynchronous'" in first and "does not compile: Feature 'cp.async' requires" in first
@@ -187,17 +189,17 @@ def test_a_snippet_that_cannot_be_imported_is_told(trial: Trial) -> None:
     folder = plant_snippet(trial, "slim")
     cases = folder / "cases.py"
     cases.write_text(cases.read_text().replace("import torch", "import torch\n1 / 0"))
-    done = trial.shelf("reach", "planted", "--arch", "sm_80")
+    done = trial.run_shelf("reach", "planted", "--arch", "sm_80")
     assert done.returncode == 1
     assert "cases.py" in done.stderr and "raised ZeroDivisionError" in done.stderr
 
 
 def test_wrong_words_are_wrong_usage(trial: Trial) -> None:
     plant_snippet(trial, "slim")
-    done = trial.shelf("reach", "planted", "--arch", "sm_70")
+    done = trial.run_shelf("reach", "planted", "--arch", "sm_70")
     assert done.returncode == 2
     assert "sm_70 is not one of sm_75, sm_80" in " ".join(done.stderr.replace("│", " ").split())
-    assert trial.shelf("reach", "nothing").returncode != 0
+    assert trial.run_shelf("reach", "nothing").returncode != 0
 
 
 # A sample that takes few seconds: each limit of shared memory, each reason for SM 75, and both

@@ -10,7 +10,7 @@ import pytest
 from conftest import Trial, sound_snippet
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import machine as imaginary
+from made_up_records import make_machine as imaginary
 
 from warpshelf.bench.assemble import SnippetRun
 from warpshelf.bench.eta import (
@@ -56,7 +56,7 @@ DUE = [
 @pytest.fixture
 def three_snippets(trial: Trial) -> Project:
     for name in ("sound", "other", "third"):
-        trial.snippet(name, sound_snippet())
+        trial.add_snippet(name, sound_snippet())
     return Project(trial.root)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 from conftest import CUT, Trial, sound_snippet, wrong_snippet
-from made_up_records import machine as imaginary
-from made_up_records import result
+from made_up_records import make_machine as imaginary
+from made_up_records import make_result
 
 from warpshelf.bench import pool
 from warpshelf.bench import run as runs
@@ -150,7 +150,7 @@ def answer_timing(job: Job) -> dict:
     """What the timing job answers of the sound snippet."""
     row = {"case": {"m": 512, "n": 512, "k": 512}, "timed": True, "bytes": 3 * 2**20}
     row |= {"flops": 2**28, "unit": "fp32"}
-    found = [result("product", 1e-3), result("torch", 1e-3, "peer")]
+    found = [make_result("product", 1e-3), make_result("torch", 1e-3, "peer")]
     return {"cases": [row | {"results": found}], "skips": [], "failures": [], "ceilings": {}}
 
 
@@ -178,9 +178,9 @@ def index_states(verdicts: list[Verdict]) -> dict[tuple[str, str], str]:
 def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
-    trial.snippet("sound", sound_snippet())
-    trial.snippet("counts", MODEL)
-    trial.page("all.md", '# All\n\n--8<-- "sound/whole.md"\n\n--8<-- "counts/whole.md"\n')
+    trial.add_snippet("sound", sound_snippet())
+    trial.add_snippet("counts", MODEL)
+    trial.add_page("all.md", '# All\n\n--8<-- "sound/whole.md"\n\n--8<-- "counts/whole.md"\n')
     events: list[object] = []
     verdicts = run_trial(trial, events, origin={"who": "Ada Lovelace"})
     assert index_states(verdicts) == {
@@ -204,7 +204,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
 
 
 def test_the_children_of_the_cpu_see_no_gpu(trial: Trial, simulated_pool: type[Simulated]) -> None:
-    trial.snippet("sound", sound_snippet())
+    trial.add_snippet("sound", sound_snippet())
     run_trial(trial)
     verify = [job for job in simulated_pool.asked if job.do is Task.VERIFY]
     gpu, cpu = (job.details["environment"] for job in verify)
@@ -219,7 +219,7 @@ def test_the_gpu_comes_first_and_a_budget_may_end_there(
     trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
-        trial.snippet(name, sound_snippet())
+        trial.add_snippet(name, sound_snippet())
     out = trial.root / "records.json"
     run_trial(trial, out=out)
     order = [job.do for job in simulated_pool.asked]
@@ -242,7 +242,7 @@ def test_what_fails_on_the_gpu_is_still_checked_on_the_cpu(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     text = sound_snippet().replace("return torch.matmul(a, b, out=out)", BROKEN_ON_GPU)
-    trial.snippet("sound", text)
+    trial.add_snippet("sound", text)
     verdicts = run_trial(trial)
     assert index_states(verdicts) == {("sound", SLUG): "failed", ("sound", "cpu"): "passed"}
     names = [path.name for path in (trial.root / "snippets/sound/results").iterdir()]
@@ -259,7 +259,7 @@ BROKEN_ON_GPU = """import os
 def test_what_only_compiles_on_a_cpu_is_compiled_once(
     trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = trial.snippet("scale", TRITON)
+    path = trial.add_snippet("scale", TRITON)
     monkeypatch.setattr(Simulated, "answers_for_gpu", True)
     assert index_states(run_trial(trial)) == {("scale", SLUG): "passed", ("scale", "cpu"): "passed"}
     [compiling] = [job for job in simulated_pool.asked if job.do is Task.COMPILE]
@@ -276,7 +276,7 @@ def test_what_only_compiles_on_a_cpu_is_compiled_once(
 def test_comparing_makes_no_record_of_the_cpu(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
-    trial.snippet("sound", sound_snippet())
+    trial.add_snippet("sound", sound_snippet())
     assert index_states(run_trial(trial, both=False)) == {("sound", SLUG): "passed"}
 
 
@@ -284,7 +284,7 @@ def test_a_variant_wrong_everywhere_fails_on_both(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     overlay = f'{CUT}VARIANTS = {{"product": lambda a, b: base.kernel(a, b) * 1.01}}\n'
-    trial.snippet("wrong", wrong_snippet(overlay))
+    trial.add_snippet("wrong", wrong_snippet(overlay))
     assert set(index_states(run_trial(trial)).values()) == {"failed"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import CUT, Trial, sound_snippet
-from made_up_records import machine as imaginary
+from made_up_records import make_machine as imaginary
 
 from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
 from warpshelf.bench import run as runs
@@ -41,11 +41,11 @@ def make_plan(trial: Trial, **options: object) -> runs.Plan:
 def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
-    trial.snippet("sound", sound_snippet())
-    trial.snippet("counts", MODEL)
+    trial.add_snippet("sound", sound_snippet())
+    trial.add_snippet("counts", MODEL)
     for name in ("many", "more"):
-        trial.snippet(name, MANY)
-    trial.snippet("peak", PEAK)
+        trial.add_snippet(name, MANY)
+    trial.add_snippet("peak", PEAK)
     plan = make_plan(trial, out=trial.root / "records.json", workers=2)
     assert [job.do for job in simulated_pool.asked] == [Task.DESCRIBE]
     assert not (trial.root / "records.json").exists()
@@ -69,9 +69,9 @@ def test_a_machine_with_a_gpu_is_planned_by_one_look_at_it(
 def test_timings_that_nobody_made_are_judged_by_the_method(
     trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial.snippet("sound", sound_snippet())
+    trial.add_snippet("sound", sound_snippet())
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: False)
-    assert trial.shelf("run").returncode == 0
+    assert trial.run_shelf("run").returncode == 0
     path = trial.root / "snippets/sound/results/cpu.json"
     due = store.load_record(Project(trial.root), path)["due"]
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
@@ -88,7 +88,7 @@ def test_the_budget_is_held_against_when_each_is_done(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     for name in ("one", "two", "three"):
-        trial.snippet(name, MODEL)
+        trial.add_snippet(name, MODEL)
     book = ledger.load_ledger(Project(trial.root))
     for name, seconds in (("one", 10.0), ("three", 20.0), ("two", 40.0)):
         book.save_verdict(name, "cpu", "d", None, {"verify": seconds})
@@ -105,7 +105,7 @@ def test_what_takes_longest_begins_where_no_budget_runs_out(
 ) -> None:
     monkeypatch.setattr(ledger, "may_have_gpu", lambda: False)
     for name in ("one", "two", "three"):
-        trial.snippet(name, MODEL)
+        trial.add_snippet(name, MODEL)
     book = ledger.load_ledger(Project(trial.root))
     for name, seconds in (("one", 10.0), ("two", 40.0), ("three", 20.0)):
         book.save_verdict(name, "cpu", "d", None, {"verify": seconds})
@@ -130,7 +130,7 @@ def test_batches_keep_a_gpu_s_timings_near_their_checks(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:
     for number in range(9):
-        trial.snippet(f"s{number}", sound_snippet())
+        trial.add_snippet(f"s{number}", sound_snippet())
     gpu, cpu = make_plan(trial, workers=1).turns
     assert [len(batch) for batch in gpu.split_batches()] == [4, 4, 1]
     assert [len(batch) for batch in cpu.split_batches()] == [9]
@@ -138,28 +138,28 @@ def test_batches_keep_a_gpu_s_timings_near_their_checks(
 
 def test_the_reason_is_told(trial: Trial) -> None:
     def list_reasons(*words: str) -> dict[str, str]:
-        found = json.loads(trial.shelf("run", "--plan", "--json", *words).stdout)["snippets"]
+        found = json.loads(trial.run_shelf("run", "--plan", "--json", *words).stdout)["snippets"]
         return {row["snippet"]: row.get("why", row["state"]) for row in found}
 
-    trial.snippet("counts", MODEL)
-    trial.snippet("other", MODEL)
+    trial.add_snippet("counts", MODEL)
+    trial.add_snippet("other", MODEL)
     assert list_reasons() == {"counts": NEVER, "other": NEVER}
-    assert trial.shelf("run", "counts").returncode == 0
+    assert trial.run_shelf("run", "counts").returncode == 0
     assert list_reasons() == {"counts": "current", "other": NEVER}
     assert list_reasons("--force") == {"counts": FORCED, "other": NEVER}
     assert list_reasons("--all") == {"counts": REPEATED, "other": NEVER}
     (trial.root / ".shelf" / "ledger.json").unlink()
     assert list_reasons("counts") == {"counts": TRUSTED}
     assert list_reasons("counts", "--out", "x.json") == {"counts": "current"}
-    trial.snippet("counts", MODEL.replace('"one"', '"two"'))
+    trial.add_snippet("counts", MODEL.replace('"one"', '"two"'))
     assert list_reasons("counts") == {"counts": CHANGED}
     assert not (trial.root / "x.json").exists()
 
 
 def test_the_plan_is_shown_and_nothing_is_run(trial: Trial) -> None:
-    trial.snippet("counts", MODEL)
-    trial.snippet("broken", sound_snippet().partition(CUT)[0])
-    run = trial.shelf("run", "--plan", "--workers", "1")
+    trial.add_snippet("counts", MODEL)
+    trial.add_snippet("broken", sound_snippet().partition(CUT)[0])
+    run = trial.run_shelf("run", "--plan", "--workers", "1")
     seconds = round(GUESSES[Task.VERIFY])
     lines = [line.split() for line in run.stdout.splitlines() if line]
     assert " ".join(lines[0]) == (
@@ -172,19 +172,19 @@ def test_the_plan_is_shown_and_nothing_is_run(trial: Trial) -> None:
 
 
 def test_a_run_says_first_what_it_will_do_but_not_where_all_is_current(trial: Trial) -> None:
-    trial.snippet("counts", MODEL)
-    first = trial.shelf("run", "--workers", "1").stderr.splitlines()
+    trial.add_snippet("counts", MODEL)
+    first = trial.run_shelf("run", "--workers", "1").stderr.splitlines()
     assert first[0].startswith("CPU: 1 to verify (never run); about ")
-    assert trial.shelf("run").stderr.splitlines() == [
+    assert trial.run_shelf("run").stderr.splitlines() == [
         "0 demos run, 0 records trusted, 1 verified here"
     ]
-    again = trial.shelf("run", "--force", "--workers", "1").stderr.splitlines()
+    again = trial.run_shelf("run", "--force", "--workers", "1").stderr.splitlines()
     assert again[0].endswith("estimate from earlier runs here")
 
 
 def test_what_tasks_took_is_recorded_and_alone_rewrites_nothing(trial: Trial) -> None:
-    trial.snippet("counts", MODEL)
-    assert trial.shelf("run").returncode == 0
+    trial.add_snippet("counts", MODEL)
+    assert trial.run_shelf("run").returncode == 0
     path = trial.root / "snippets/counts/results/cpu.json"
     record = json.loads(path.read_text())
     took = record["seconds"]["verify"]
@@ -192,5 +192,5 @@ def test_what_tasks_took_is_recorded_and_alone_rewrites_nothing(trial: Trial) ->
     assert record["seconds"] == {"demo": demo, "verify": took} and 0 <= demo <= took < 60
     del record["seconds"]  # as records have none that are older
     path.write_text(json.dumps(record))
-    assert trial.shelf("run", "--force").returncode == 0
+    assert trial.run_shelf("run", "--force").returncode == 0
     assert json.loads(path.read_text()) == record

@@ -56,7 +56,7 @@ def make_job(
     facts = str(more.pop("facts", f"return [{FACT}]"))
     lines = ["\n".join(f"    {line}" for line in text.splitlines()) for text in (facts, demo)]
     text = MODEL.format(demo=lines[1]) + CUT + CASES.format(facts=lines[0])
-    path = trial.snippet(name, text)
+    path = trial.add_snippet(name, text)
     details = {"root": str(trial.root), "path": str(path), "id": name, "kind": "model"}
     details |= {"needs": {}, "demo": True}
     details |= {"places": {"facts": ["cases.py", 4]}}

@@ -59,7 +59,7 @@ class Stage:
         self.file = trial.root / "go"
         self.count = trial.root / "count.txt"
         for name in ("first", "second", "third"):
-            trial.snippet(name, MODEL.format(waits=name == "third", name=name))
+            trial.add_snippet(name, MODEL.format(waits=name == "third", name=name))
         self.begun: list[subprocess.Popen[str]] = []
 
     def start_run(self, *words: str, ignored: bool = False) -> subprocess.Popen[str]:
@@ -162,7 +162,7 @@ def test_a_stopped_run_keeps_what_passed_and_goes_on(
     assert not list(stage.trial.root.glob("**/.*records.json"))
     before = stage.count_runs()
     stage.file.touch()
-    finished = stage.trial.shelf("run", *words, "--json")
+    finished = stage.trial.run_shelf("run", *words, "--json")
     assert read_states(finished) == {"first": "current", "second": "current", "third": "passed"}
     assert stage.count_runs() == before + 1  # what had passed was not run again
     assert stage.has_records("first", "second", "third", out=out)
@@ -191,27 +191,27 @@ def test_a_run_killed_outright_leaves_a_whole_file_that_the_next_goes_on_with(st
     wait_until(lambda: not stage.list_processes(), 20)
     stage.file.touch()
     before = stage.count_runs()
-    finished = stage.trial.shelf("run", "--force", "--out", "records.json", "--json")
+    finished = stage.trial.run_shelf("run", "--force", "--out", "records.json", "--json")
     assert read_states(finished) == {"first": "current", "second": "current", "third": "passed"}
     assert stage.count_runs() == before + 1
     assert "records.json holds 3 records; to hand them in," in finished.stderr
-    idle = stage.trial.shelf("run", "--force", "--out", "records.json")
+    idle = stage.trial.run_shelf("run", "--force", "--out", "records.json")
     assert "has every record of this code already; name another file" in idle.stderr
     assert stage.count_runs() == before + 1
-    assert stage.trial.shelf("run", "--force", "--out", "other.json").returncode == 0
+    assert stage.trial.run_shelf("run", "--force", "--out", "other.json").returncode == 0
     assert stage.count_runs() == before + 4
 
 
 def test_a_forced_run_that_ended_begins_anew(stage: Stage) -> None:
     stage.file.touch()
     for count in (3, 6):
-        assert stage.trial.shelf("run", "--force").returncode == 0
+        assert stage.trial.run_shelf("run", "--force").returncode == 0
         assert stage.count_runs() == count
 
 
 @pytest.mark.exhaustive("a budget, spent by the clock")
 def test_what_a_budget_left_out_is_named_with_how_to_go_on(stage: Stage) -> None:
-    run = stage.trial.shelf("run", "--budget", "4", "--workers", "3", "--out", "records.json")
+    run = stage.trial.run_shelf("run", "--budget", "4", "--workers", "3", "--out", "records.json")
     assert run.returncode == 0
     lines = run.stderr.splitlines()
     assert "not run on cpu (the budget was spent): third" in lines

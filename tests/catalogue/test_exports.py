@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import exhibit, measured, record, verified
+from made_up_records import make_exhibit, make_measured, make_record, make_verified
 
 from warpshelf.catalogue import exports
 from warpshelf.catalogue.exports import csl_item, format_bibtex
@@ -27,7 +27,7 @@ from warpshelf.render.snippet_page import MachineState
 TEXT = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=60).filter(str.strip)
 
 
-def reading(**fields: object) -> Reading:
+def make_reading(**fields: object) -> Reading:
     base: dict[str, object] = {
         "id": "a-paper",
         "title": "On products",
@@ -38,7 +38,7 @@ def reading(**fields: object) -> Reading:
     return Reading.model_validate(base | fields)
 
 
-def parsed(text: str) -> dict[str, str]:
+def parse_bibtex_entry(text: str) -> dict[str, str]:
     """The fields of the one entry in `text`, its type and key among them."""
     library = bibtexparser.parse_string(text)
     assert library.failed_blocks == [] and len(library.entries) == 1
@@ -48,9 +48,9 @@ def parsed(text: str) -> dict[str, str]:
 
 
 def test_a_paper_at_a_conference() -> None:
-    found = parsed(
+    found = parse_bibtex_entry(
         format_bibtex(
-            reading(
+            make_reading(
                 authors=["Ada Lovelace", "Ben van Werkhoven", "and others"],
                 year=2018,
                 venue="SC 2018",
@@ -95,8 +95,8 @@ def test_a_paper_at_a_conference() -> None:
 def test_the_type_follows_kind_and_venue(
     kind: str, venue: str | None, form: str, field: str | None, shown: str | None, csl_type: str
 ) -> None:
-    one = reading(kind=kind, venue=venue)
-    found = parsed(format_bibtex(one))
+    one = make_reading(kind=kind, venue=venue)
+    found = parse_bibtex_entry(format_bibtex(one))
     assert found["ENTRYTYPE"] == form
     if field:
         assert found[field] == (shown or venue)
@@ -119,14 +119,16 @@ def test_the_type_follows_kind_and_venue(
     ],
 )
 def test_names(name: str, tex: str, item: dict[str, str]) -> None:
-    one = reading(authors=["Ada Lovelace", name])
-    assert parsed(format_bibtex(one))["author"] == f"Ada Lovelace and {tex}"
+    one = make_reading(authors=["Ada Lovelace", name])
+    assert parse_bibtex_entry(format_bibtex(one))["author"] == f"Ada Lovelace and {tex}"
     assert csl_item(one)["author"][1] == item
 
 
 def test_special_characters_cannot_break_out() -> None:
     hostile = r"50% of A_B & C# {x}} \input{y} $z$ ~ ^"
-    found = parsed(format_bibtex(reading(title=hostile, url="https://example.org/a%7Db#c?d={e}")))
+    found = parse_bibtex_entry(
+        format_bibtex(make_reading(title=hostile, url="https://example.org/a%7Db#c?d={e}"))
+    )
     assert found["title"] == (
         r"{50\% of A\_B \& C\# \textbraceleft{}x\textbraceright{}\textbraceright{} "
         r"\textbackslash{}input\textbraceleft{}y\textbraceright{} \$z\$"
@@ -136,8 +138,8 @@ def test_special_characters_cannot_break_out() -> None:
 
 
 def test_a_title_in_another_language_keeps_its_english() -> None:
-    one = reading(title="矩阵乘", title_en="Products", lang="zh")
-    assert parsed(format_bibtex(one))["note"] == "Products"
+    one = make_reading(title="矩阵乘", title_en="Products", lang="zh")
+    assert parse_bibtex_entry(format_bibtex(one))["note"] == "Products"
     assert (csl_item(one)["title"], csl_item(one)["language"], csl_item(one)["note"]) == (
         "矩阵乘",
         "zh",
@@ -148,10 +150,10 @@ def test_a_title_in_another_language_keeps_its_english() -> None:
 @given(TEXT, TEXT, st.lists(TEXT, max_size=3, unique=True))
 def test_any_text_is_read_back_as_one_entry(title: str, venue: str, authors: list[str]) -> None:
     try:
-        one = reading(title=title, title_en=title, lang="zh", venue=venue, authors=authors)
+        one = make_reading(title=title, title_en=title, lang="zh", venue=venue, authors=authors)
     except ValueError:
         return
-    found = parsed(format_bibtex(one))
+    found = parse_bibtex_entry(format_bibtex(one))
     assert found["ID"] == "a-paper"
     assert found["url"] == "https://arxiv.org/abs/1805.02867"
     assert set(csl_item(one)) >= {"id", "type", "title", "URL"}
@@ -207,48 +209,48 @@ SAID = {"index": "A shelf.", "kernels/products": "What a product costs."}
 
 
 @pytest.fixture
-def shelf(trial: Trial) -> Shelf:
+def loaded_shelf(trial: Trial) -> Shelf:
     for path in LISTS:
         where = path.removeprefix("docs/").removesuffix(".yml")
-        trial.page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
+        trial.add_page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
     found = model.load_shelf(trial.root, instead={p: t.encode() for p, t in LISTS.items()})
     assert found.findings == []
     return found
 
 
 @pytest.fixture
-def files(shelf: Shelf) -> dict[str, str]:
-    return exports.export_files(shelf, [], SITE, "Trial", SAID)
+def exported_files(loaded_shelf: Shelf) -> dict[str, str]:
+    return exports.export_files(loaded_shelf, [], SITE, "Trial", SAID)
 
 
-def test_each_topic_and_everything_has_each_format(files: dict[str, str]) -> None:
+def test_each_topic_and_everything_has_each_format(exported_files: dict[str, str]) -> None:
     sets = ("all", "kernels/products", "sessions/index")
     wanted = {f"{name}.{form}" for name in sets for form in exports.FORMATS}
-    assert set(files) == wanted | {"schema.json", "measurements.xml"}
+    assert set(exported_files) == wanted | {"schema.json", "measurements.xml"}
 
 
-def test_bibtex_and_csl_hold_the_same_readings(files: dict[str, str]) -> None:
+def test_bibtex_and_csl_hold_the_same_readings(exported_files: dict[str, str]) -> None:
     every = ["early", "late", "undated", "talk"]
     for name, ids in {"all": every, "sessions/index": ["talk"]}.items():
-        library = bibtexparser.parse_string(files[f"{name}.bib"])
+        library = bibtexparser.parse_string(exported_files[f"{name}.bib"])
         assert library.failed_blocks == []
         assert [entry.key for entry in library.entries] == ids
-        assert [item["id"] for item in json.loads(files[f"{name}.csl.json"])] == ids
+        assert [item["id"] for item in json.loads(exported_files[f"{name}.csl.json"])] == ids
 
 
-def test_plain_json_keeps_to_its_schema(files: dict[str, str]) -> None:
-    schema = json.loads(files["schema.json"])
+def test_plain_json_keeps_to_its_schema(exported_files: dict[str, str]) -> None:
+    schema = json.loads(exported_files["schema.json"])
     jsonschema.Draft202012Validator.check_schema(schema)
     for name in ("all", "kernels/products", "sessions/index"):
-        jsonschema.validate(json.loads(files[f"{name}.json"]), schema)
-    wrong = json.loads(files["all.json"])
+        jsonschema.validate(json.loads(exported_files[f"{name}.json"]), schema)
+    wrong = json.loads(exported_files["all.json"])
     wrong["readings"][0]["rating"] = 7
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, schema)
 
 
-def test_plain_json_says_where_each_stands(files: dict[str, str]) -> None:
-    found = {one["id"]: one for one in json.loads(files["all.json"])["readings"]}
+def test_plain_json_says_where_each_stands(exported_files: dict[str, str]) -> None:
+    found = {one["id"]: one for one in json.loads(exported_files["all.json"])["readings"]}
     assert found["early"]["identity"] == "arxiv:1805.02867"
     assert found["early"]["topic"] == "kernels/products"
     assert found["early"]["page"] == f"{SITE}kernels/products/#reading-early"
@@ -256,7 +258,7 @@ def test_plain_json_says_where_each_stands(files: dict[str, str]) -> None:
     assert found["late"]["lang"] == "zh" and found["early"]["lang"] == "en"
 
 
-def entries(feed: str) -> list[dict[str, str]]:
+def read_feed_entries(feed: str) -> list[dict[str, str]]:
     root = xml.fromstring(feed)
     assert root.tag == f"{ATOM}feed"
     for name in ("id", "title", "updated", "author"):
@@ -273,31 +275,37 @@ def entries(feed: str) -> list[dict[str, str]]:
     return found
 
 
-def test_new_readings_come_first_and_undated_ones_not_at_all(files: dict[str, str]) -> None:
-    found = entries(files["all.xml"])
+def test_new_readings_come_first_and_undated_ones_not_at_all(
+    exported_files: dict[str, str],
+) -> None:
+    found = read_feed_entries(exported_files["all.xml"])
     assert [entry["title"] for entry in found] == ["Matrices", "A talk", "Early & <b>bold</b>"]
     assert found[0]["updated"] == "2026-03-04T00:00:00Z"
     assert found[0]["link"] == f"{SITE}kernels/products/#reading-late"
     assert found[0]["summary"] == "Shows how it went on."
-    assert xml.fromstring(files["all.xml"]).findtext(f"{ATOM}updated") == found[0]["updated"]
-    assert [entry["title"] for entry in entries(files["sessions/index.xml"])] == ["A talk"]
+    assert (
+        xml.fromstring(exported_files["all.xml"]).findtext(f"{ATOM}updated") == found[0]["updated"]
+    )
+    assert [
+        entry["title"] for entry in read_feed_entries(exported_files["sessions/index.xml"])
+    ] == ["A talk"]
 
 
-def test_a_feed_ends_somewhere(shelf: Shelf) -> None:
-    one = shelf.readings["early"]
+def test_a_feed_ends_somewhere(loaded_shelf: Shelf) -> None:
+    one = loaded_shelf.readings["early"]
     text = exports.readings_feed([one] * (exports.MOST + 1), SITE, "T", SITE, f"{SITE}feed.xml")
     assert text.count("<entry>") == exports.MOST
 
 
-def test_an_empty_feed_is_a_feed(files: dict[str, str]) -> None:
-    assert entries(files["measurements.xml"]) == []
+def test_an_empty_feed_is_a_feed(exported_files: dict[str, str]) -> None:
+    assert read_feed_entries(exported_files["measurements.xml"]) == []
 
 
 def test_measurements_name_machine_and_record() -> None:
-    there, here = measured(), verified(record(0) | {"date": "2020-01-02T03:04:05Z"})
-    stale = MachineState(record() | {"date": "2026-11-11T00:00:00Z"}, "stale", "old-gpu")
-    newest, oldest = entries(
-        exports.measurements_feed([exhibit(here, there, stale)], SITE, "Trial")
+    there, here = make_measured(), make_verified(make_record(0) | {"date": "2020-01-02T03:04:05Z"})
+    stale = MachineState(make_record() | {"date": "2026-11-11T00:00:00Z"}, "stale", "old-gpu")
+    newest, oldest = read_feed_entries(
+        exports.measurements_feed([make_exhibit(here, there, stale)], SITE, "Trial")
     )
     assert newest["title"] == f"softmax measured on {there.name}"
     assert newest["link"] == f"{SITE}records/softmax/{there.machine}.json"
@@ -305,21 +313,21 @@ def test_measurements_name_machine_and_record() -> None:
     assert oldest["updated"] == "2020-01-02T03:04:05Z"
 
 
-def test_text_for_language_models(shelf: Shelf, files: dict[str, str]) -> None:
-    overview = exports.llms_overview(shelf, SITE, "Trial", SAID)
+def test_text_for_language_models(loaded_shelf: Shelf, exported_files: dict[str, str]) -> None:
+    overview = exports.llms_overview(loaded_shelf, SITE, "Trial", SAID)
     assert overview.startswith("# Trial\n\n> A shelf.\n")
     row = f"- [Products]({SITE}exports/kernels/products.txt): What a product costs."
     assert row in overview.splitlines()
     heads = [line for line in overview.splitlines() if line.startswith("## ")]
     assert heads == ["## Kernels", "## Sessions", "## Optional"]
-    text = files["kernels/products.txt"]
+    text = exported_files["kernels/products.txt"]
     assert "- [Matrices](https://example.org/matrices): Shows how it went on. (post)" in text
-    assert files["all.txt"].count("\n- ") == 4
+    assert exported_files["all.txt"].count("\n- ") == 4
 
 
 def test_what_nobody_could_open_says_so(trial: Trial) -> None:
     entry = "- {id: lost, title: Lost, url: https://example.org/lost, kind: post, why: Listed."
-    trial.page("kernels/a.md", '# A\n\n--8<-- "readings/kernels/a.md"\n')
+    trial.add_page("kernels/a.md", '# A\n\n--8<-- "readings/kernels/a.md"\n')
     found = model.load_shelf(
         trial.root, instead={"docs/kernels/a.yml": f"{entry}, unread: true}}\n".encode()}
     )
@@ -337,7 +345,7 @@ def test_no_text_breaks_a_feed(text: str) -> None:
         )  # fmt: skip
     except ValueError:
         return
-    [entry] = entries(exports.readings_feed([one], SITE, text, SITE, f"{SITE}feed.xml"))
+    [entry] = read_feed_entries(exports.readings_feed([one], SITE, text, SITE, f"{SITE}feed.xml"))
     assert entry["title"].split() == one.title.split()
 
 
@@ -345,17 +353,17 @@ def test_the_site_serves_them(trial: Trial) -> None:
     config = trial.root / "mkdocs.yml"
     for path, text in LISTS.items():
         where = path.removeprefix("docs/").removesuffix(".yml")
-        trial.page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
+        trial.add_page(f"{where}.md", f'# Products\n\n--8<-- "readings/{where}.md"\n')
         (trial.root / path).write_text(text, encoding="utf-8")
-    assert trial.shelf("site", "--render-only").returncode == 0
+    assert trial.run_shelf("site", "--render-only").returncode == 0
     assert list((trial.root / "docs" / "exports").iterdir()) == []
     config.write_text(f"site_url: {SITE}\n" + config.read_text())
-    assert trial.shelf("site", "--render-only").returncode == 0
+    assert trial.run_shelf("site", "--render-only").returncode == 0
     assert (trial.root / "docs" / "exports" / "kernels" / "products.bib").is_file()
     assert "Trial" in (trial.root / "docs" / "llms.txt").read_text(encoding="utf-8")
     (trial.root / "docs" / "sessions" / "index.yml").unlink()
     (trial.root / "docs" / "sessions" / "index.md").unlink()
-    assert trial.shelf("site", "--render-only").returncode == 0
+    assert trial.run_shelf("site", "--render-only").returncode == 0
     assert not (trial.root / "docs" / "exports" / "sessions").exists()
 
 

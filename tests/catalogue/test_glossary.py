@@ -32,17 +32,19 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def entry(**change: Any) -> dict[str, Any]:
+def make_entry(**change: Any) -> dict[str, Any]:
     """The good entry with some keys changed; None takes a key away."""
     return {key: value for key, value in {**GOOD, **change}.items() if value is not None}
 
 
-def read(*entries: dict[str, Any]) -> Glossary:
+def parse_entries(*entries: dict[str, Any]) -> Glossary:
     return glossary.parse_glossary(yaml.safe_dump(list(entries), allow_unicode=True).encode())
 
 
 def test_a_sound_entry() -> None:
-    found = read(entry(), entry(term="lane", forms=None, long=None, reading=None))
+    found = parse_entries(
+        make_entry(), make_entry(term="lane", forms=None, long=None, reading=None)
+    )
     assert found.findings == []
     warp, lane = found.terms
     assert warp.model_dump() == GOOD and warp.line == 1
@@ -75,7 +77,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("said", "change"), FAULTS.items(), ids=list(FAULTS))
 def test_each_fault_is_one_line(said: str, change: dict[str, Any]) -> None:
-    found = read(entry(term="lane", forms=["lane"]), entry(**change))
+    found = parse_entries(make_entry(term="lane", forms=["lane"]), make_entry(**change))
     [finding] = found.findings
     assert said in str(finding)
     assert str(finding).startswith("docs/glossary.yml:") and "; " in str(finding)
@@ -93,7 +95,7 @@ def test_each_fault_is_one_line(said: str, change: dict[str, Any]) -> None:
     ],
 )
 def test_a_value_that_holds_a_semicolon_is_not_cut_at_it(change: dict[str, Any], said: str) -> None:
-    [finding] = read(entry(**change)).findings
+    [finding] = parse_entries(make_entry(**change)).findings
     assert said in str(finding)
     assert finding.mend.startswith(("write ", "leave it out", "name it in letters"))
 
@@ -101,7 +103,7 @@ def test_a_value_that_holds_a_semicolon_is_not_cut_at_it(change: dict[str, Any],
 @pytest.mark.parametrize(("key", "value"), [("term", "no"), ("forms", "[yes, on]")])
 def test_a_term_is_left_out_where_yaml_reads_something_else(key: str, value: str) -> None:
     lines = [
-        f"{name}: {value if name == key else one}" for name, one in entry(forms=["w2"]).items()
+        f"{name}: {value if name == key else one}" for name, one in make_entry(forms=["w2"]).items()
     ]
     text = "- " + "\n  ".join(line.replace("['w2']", "[w2]") for line in lines)
     found = glossary.parse_glossary(text.encode())
@@ -110,38 +112,47 @@ def test_a_term_is_left_out_where_yaml_reads_something_else(key: str, value: str
 
 
 def test_terms_and_forms_that_are_there_twice() -> None:
-    [finding] = read(entry(), entry(term="Warp", forms=["WARP"])).findings
+    [finding] = parse_entries(make_entry(), make_entry(term="Warp", forms=["WARP"])).findings
     assert "'Warp' is defined twice (first on line 1)" in str(finding)
-    [finding] = read(entry(), entry(term="lane", forms=["lane", "warp"])).findings
+    [finding] = parse_entries(
+        make_entry(), make_entry(term="lane", forms=["lane", "warp"])
+    ).findings
     assert "the form 'warp' also belongs to 'warp'" in str(finding)
 
 
 def test_dead_links(trial: Trial) -> None:
-    trial.page("kernels/a.md", "# A\n\n## The parts\n")
-    trial.page("kernels/a.yml", "- {id: guide, title: G, url: 'https://a.org', kind: post, why: W}")
+    trial.add_page("kernels/a.md", "# A\n\n## The parts\n")
+    trial.add_page(
+        "kernels/a.yml", "- {id: guide, title: G, url: 'https://a.org', kind: post, why: W}"
+    )
     written, _ = pages.load_pages(Project(trial.root))
     shelf = model.load_shelf(trial.root)
 
-    def lines(**change: Any) -> list[str]:
-        found = read(entry(**change))
+    def check_lines(**change: Any) -> list[str]:
+        found = parse_entries(make_entry(**change))
         assert found.findings == []
         return [
             str(one)
             for one in glossary.check_glossary(found, written, shelf, {"kernels/a": {"snippet"}})
         ]
 
-    assert lines() == lines(at="kernels/a.md") == lines(at="kernels/a.md#snippet") == []
-    [line] = lines(at="kernels/b.md")
+    assert (
+        check_lines()
+        == check_lines(at="kernels/a.md")
+        == check_lines(at="kernels/a.md#snippet")
+        == []
+    )
+    [line] = check_lines(at="kernels/b.md")
     assert "which is not a page; write kernels/a.md" in line
-    [line] = lines(at="kernels/a.md#the-part")
+    [line] = check_lines(at="kernels/a.md#the-part")
     assert "has no such anchor; write #the-parts" in line
-    [line] = lines(reading="guid")
+    [line] = check_lines(reading="guid")
     assert "which is not the id of a reading; write guide" in line
 
 
 def test_the_check_reads_the_glossary_and_the_shelf_does_not(trial: Trial) -> None:
-    trial.page("glossary.yml", yaml.safe_dump([entry()]))
-    done = trial.shelf("check")
+    trial.add_page("glossary.yml", yaml.safe_dump([make_entry()]))
+    done = trial.run_shelf("check")
     assert done.returncode == 1
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "glossary.yml" in line]
     assert len(lines) == 1 and "kernels/a.md#the-parts, which is not a page" in lines[0]
@@ -177,14 +188,14 @@ def test_anything_is_read_or_refused_in_clear_lines(given: str | bytes) -> None:
 # Our own.
 
 
-def ours() -> list[Term]:
+def load_our_terms() -> list[Term]:
     found = glossary.load_glossary(Project(ROOT))
     assert found.findings == []
     return found.terms
 
 
 def test_our_glossary_is_large_and_each_layer_has_its_terms() -> None:
-    found = ours()
+    found = load_our_terms()
     assert len(found) >= 120
     for group in GROUPS:
         assert sum(term.group == group for term in found) >= 5, group
@@ -192,7 +203,7 @@ def test_our_glossary_is_large_and_each_layer_has_its_terms() -> None:
 
 def test_the_page_that_explains_a_term_speaks_of_it() -> None:
     """By the beginning of one of its longer words at least: a page may put it otherwise."""
-    for term in ours():
+    for term in load_our_terms():
         page = term.at.partition("#")[0]
         text = (ROOT / "docs" / page).read_text(encoding="utf-8").lower()
         words = re.findall(r"[a-z0-9]{3,}", " ".join((term.term, term.long, *term.forms)).lower())
@@ -200,20 +211,22 @@ def test_the_page_that_explains_a_term_speaks_of_it() -> None:
         assert any(stem in text for stem in stems), f"{term.term} is not on {page}"
 
 
-def term(name: str, group: str, says: str, at: str, **more: Any) -> Term:
+def make_term(name: str, group: str, says: str, at: str, **more: Any) -> Term:
     """A term as it is, whether or not the file might hold it."""
     return Term.model_construct(term=name, group=group, says=says, at=at, **more)
 
 
-WARP = term(
+WARP = make_term(
     "warp", "execution", SAYS, "kernels/a.md#parts", forms=["warp", "warps"], reading="guide"
 )
 LONG = "streaming multiprocessor"
-SM = term("SM", "device", "A part & more.", "kernels/a.md", long=LONG, forms=["SM", f"{LONG}s"])
+SM = make_term(
+    "SM", "device", "A part & more.", "kernels/a.md", long=LONG, forms=["SM", f"{LONG}s"]
+)
 WRITTEN = {"kernels/a": Page("kernels/a", "docs/kernels/a.md", {"title": "Parts <of> a GPU"})}
 
 
-def shelf() -> Shelf:
+def make_guide_shelf() -> Shelf:
     found = Shelf()
     fields = {
         "id": "guide",
@@ -226,20 +239,20 @@ def shelf() -> Shelf:
     return found
 
 
-def fragments(*found: Term) -> dict[str, str]:
-    return glossary.render_glossary(Glossary(list(found)), shelf(), WRITTEN)
+def render_fragments(*found: Term) -> dict[str, str]:
+    return glossary.render_glossary(Glossary(list(found)), make_guide_shelf(), WRITTEN)
 
 
-def marked(text: str, *found: Term) -> str:
+def mark_terms(text: str, *found: Term) -> str:
     """A page's text as it is built with these terms."""
-    inherited = yaml.safe_load(fragments(*found)["glossary/abbreviations.yml"])
+    inherited = yaml.safe_load(render_fragments(*found)["glossary/abbreviations.yml"])
     extensions = ["tables", "attr_list", "md_in_html", "toc", "footnotes", "def_list",
                   "pymdownx.superfences", "pymdownx.arithmatex"]  # fmt: skip
     chosen = {"pymdownx.arithmatex": {"generic": True}, **inherited["markdown_extensions"]}
     return markdown.markdown(text, extensions=["abbr", *extensions], extension_configs=chosen)
 
 
-def sentences(texts: dict[str, str]) -> dict[str, str]:
+def read_sentences(texts: dict[str, str]) -> dict[str, str]:
     """What each spelling shows."""
     inherited = yaml.safe_load(texts["glossary/abbreviations.yml"])
     shown: dict[str, str] = inherited["markdown_extensions"]["abbr"]["glossary"]
@@ -247,7 +260,7 @@ def sentences(texts: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_list() -> None:
-    text = fragments(WARP, SM)["glossary/terms.md"]
+    text = render_fragments(WARP, SM)["glossary/terms.md"]
     assert text.startswith('<p class="ws-total">2 terms.</p>\n')
     assert text.index("## The device") < text.index("## Execution")
     assert "## Memory" not in text
@@ -263,13 +276,13 @@ def test_the_list() -> None:
 
 
 def test_without_terms() -> None:
-    assert fragments()["glossary/terms.md"] == glossary.EMPTY
-    assert sentences(fragments()) == {}
-    assert marked("A warp.") == "<p>A warp.</p>"
+    assert render_fragments()["glossary/terms.md"] == glossary.EMPTY
+    assert read_sentences(render_fragments()) == {}
+    assert mark_terms("A warp.") == "<p>A warp.</p>"
 
 
 def test_each_spelling_has_its_sentence() -> None:
-    assert sentences(fragments(WARP, SM)) == {
+    assert read_sentences(render_fragments(WARP, SM)) == {
         "SM": "streaming multiprocessor: A part & more.",
         "Streaming multiprocessors": "A part & more.",
         "Warp": SAYS,
@@ -281,7 +294,7 @@ def test_each_spelling_has_its_sentence() -> None:
 
 
 def test_what_is_marked() -> None:
-    text = marked("# A warp\n\nWarps and *warps* in a warpgroup of SMs, [SM](a.md).", WARP, SM)
+    text = mark_terms("# A warp\n\nWarps and *warps* in a warpgroup of SMs, [SM](a.md).", WARP, SM)
     assert re.findall(r'<abbr title="[^"]*">(\w+)</abbr>', text) == ["warp", "Warps", "warps", "SM"]
     assert 'id="a-warp"' in text
 
@@ -291,7 +304,7 @@ def test_what_is_marked() -> None:
     ["`SM`", "```\nSM\n```", "$SM$", "$$\nSM\n$$", "<p>SM</p>", "![SM](a.png)", "[x](SM.md 'SM')"],
 )
 def test_what_is_left_alone(text: str) -> None:
-    assert "<abbr" not in marked(f"{text}\n", SM)
+    assert "<abbr" not in mark_terms(f"{text}\n", SM)
 
 
 @settings(max_examples=60)
@@ -303,7 +316,9 @@ def test_any_sound_sentence_is_shown_as_it_is(says: str, form: str) -> None:
     sound = len(form) > 1 and FORM.fullmatch(form) and not UNFIT.search(says + form)
     if not sound or not says or says in ("''", '""'):
         return
-    text = marked(f"| a |\n| - |\n| {form} |\n", term("x", "device", says, "a.md", forms=[form]))
+    text = mark_terms(
+        f"| a |\n| - |\n| {form} |\n", make_term("x", "device", says, "a.md", forms=[form])
+    )
     titles = [html.unescape(one) for one in re.findall(r'<abbr title="([^"]*)"', text)]
     assert set(titles) <= {says}
 
@@ -318,7 +333,7 @@ def test_ours_make_one_entry_each_and_every_link_is_whole() -> None:
     assert len(ids) == len(set(ids)) == len(found.terms)
     assert text.count(">In <a href=") == len(ids)
     assert set(re.findall(r'href="#([^"]+)"', text)) == set(ids)
-    assert len(shown := sentences(texts)) > 300
+    assert len(shown := read_sentences(texts)) > 300
     assert max(map(len, shown.values())) < 300
 
 

@@ -23,7 +23,7 @@ from warpshelf.render.listings import Listing
 from warpshelf.render.snippet_page import SnippetPage
 
 
-def shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = None) -> Shelf:
+def make_shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = None) -> Shelf:
     """Readings by id, and what each needs."""
     found = Shelf()
     for name, first in needs.items():
@@ -36,43 +36,43 @@ def shelf(needs: dict[str, list[str]], snippets: dict[str, list[str]] | None = N
     return found
 
 
-def page(path: object, where: str = "paths/a") -> dict[str, Page]:
+def make_path_page(path: object, where: str = "paths/a") -> dict[str, Page]:
     lines = f"---\ntitle: A\npath:\n{path}\n---\n"
     return {where: Page(where, f"docs/{where}.md", {"title": "A", "path": path}, lines)}
 
 
-def order(stages: list[Stage]) -> list[str]:
+def list_steps(stages: list[Stage]) -> list[str]:
     return [step.reading.id for stage in stages for step in stage.steps]
 
 
-def build(on: Shelf, *goals: list[str]) -> list[Stage]:
+def build_stages(on: Shelf, *goals: list[str]) -> list[Stage]:
     given = [{"stage": f"Stage {n}", "goals": names} for n, names in enumerate(goals, 1)]
-    built, findings = learning_paths.build_paths(page(given), on)
+    built, findings = learning_paths.build_paths(make_path_page(given), on)
     assert findings == []
     return built["paths/a"]
 
 
 def test_what_a_goal_needs_comes_first_and_once() -> None:
-    on = shelf({"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": [], "z": []})
-    assert order(build(on, ["d"])) == ["a", "b", "c", "d"]
-    first, second = build(on, ["c", "z"], ["d"])
+    on = make_shelf({"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": [], "z": []})
+    assert list_steps(build_stages(on, ["d"])) == ["a", "b", "c", "d"]
+    first, second = build_stages(on, ["c", "z"], ["d"])
     assert [step.reading.id for step in first.steps] == ["a", "c", "z"]
     assert [step.reading.id for step in second.steps] == ["b", "d"]
 
 
 def test_a_step_says_who_needs_it_unless_it_is_a_goal() -> None:
-    on = shelf({"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": [], "other": ["a"]})
+    on = make_shelf({"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": [], "other": ["a"]})
     asked = {
         step.reading.id: [one.id for one in step.asked_by]
-        for stage in build(on, ["c", "d"])
+        for stage in build_stages(on, ["c", "d"])
         for step in stage.steps
     }
     assert asked == {"a": ["b", "c"], "b": ["d"], "c": [], "d": []}
 
 
 def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
-    on = shelf({"a": [], "b": ["a"]}, {"a": ["stream"], "b": ["stream", "softmax"]})
-    stages = build(on, ["b"])
+    on = make_shelf({"a": [], "b": ["a"]}, {"a": ["stream"], "b": ["stream", "softmax"]})
+    stages = build_stages(on, ["b"])
     assert [step.snippets for step in stages[0].steps] == [("stream",), ("softmax",)]
     text = learning_paths.render_paths(
         {"paths/a": stages},
@@ -86,19 +86,21 @@ def test_a_snippet_runs_after_the_first_reading_that_names_it() -> None:
 
 
 def test_numbers_go_on_from_stage_to_stage() -> None:
-    on = shelf({"a": [], "b": [], "c": []})
-    text = learning_paths.render_paths({"paths/a": build(on, ["a", "b"], ["c"])}, {})["paths/a.md"]
+    on = make_shelf({"a": [], "b": [], "c": []})
+    text = learning_paths.render_paths({"paths/a": build_stages(on, ["a", "b"], ["c"])}, {})[
+        "paths/a.md"
+    ]
     assert re.findall(r'start="(\d)"', text) == ["1", "3"]
 
 
 def test_pages_of_ours_are_steps_and_come_first_in_their_stage() -> None:
-    on = shelf({"a": [], "b": []})
+    on = make_shelf({"a": [], "b": []})
     own = Page(
         "kernels/x", "docs/kernels/x.md", {"title": "The *x*", "description": "Why x"}, "w " * 250
     )
     given = [{"stage": "One", "goals": ["a"], "pages": ["kernels/x"]},
              {"stage": "Two", "goals": ["b"]}]  # fmt: skip
-    built, findings = learning_paths.build_paths({**page(given), "kernels/x": own}, on)
+    built, findings = learning_paths.build_paths({**make_path_page(given), "kernels/x": own}, on)
     assert findings == []
     text = learning_paths.render_paths(built, {})["paths/a.md"]
     assert "1 page here, 2 readings: about 1 h" in text and 'data-walk="62"' in text
@@ -134,7 +136,7 @@ def test_minutes_of_a_page_are_those_of_its_words_and_code(text: str, expected: 
 
 
 def test_minutes_of_a_reading_are_its_own_or_those_of_its_kind() -> None:
-    reading = shelf({"a": []}).readings["a"]
+    reading = make_shelf({"a": []}).readings["a"]
     assert learning_paths.minutes_of_reading(reading) == learning_paths.MINUTES["post"]
     assert learning_paths.minutes_of_reading(reading.model_copy(update={"minutes": 7})) == 7
     rule = learning_paths.minutes_rule()
@@ -163,7 +165,7 @@ def test_any_shelf_is_put_in_an_order_that_works(data: st.DataObject) -> None:
         for place, name in enumerate(names)
     }
     goals = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
-    found = order(build(shelf(needs), goals))
+    found = list_steps(build_stages(make_shelf(needs), goals))
     assert len(found) == len(set(found)) and set(goals) <= set(found)
     for place, name in enumerate(found):
         assert set(needs[name]) <= set(found[:place])
@@ -171,8 +173,8 @@ def test_any_shelf_is_put_in_an_order_that_works(data: st.DataObject) -> None:
 
 def test_a_circle_of_needs_ends() -> None:
     """`shelf check` finds the circle; building a path must not hang on it."""
-    on = shelf({"a": ["b"], "b": ["a"]})
-    assert sorted(order(build(on, ["a"]))) == ["a", "b"]
+    on = make_shelf({"a": ["b"], "b": ["a"]})
+    assert sorted(list_steps(build_stages(on, ["a"]))) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,9 @@ def test_a_circle_of_needs_ends() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
-    built, [finding] = learning_paths.build_paths(page(path), shelf({"alpha": [], "a": []}))
+    built, [finding] = learning_paths.build_paths(
+        make_path_page(path), make_shelf({"alpha": [], "a": []})
+    )
     assert built == {"paths/a": []}
     assert learning_paths.ABSENT in learning_paths.render_paths(built, {})["paths/a.md"]
     assert (finding.path, finding.what, finding.mend) == ("docs/paths/a.md", what, mend)
@@ -209,16 +213,16 @@ def test_what_is_wrong_is_said(path: object, what: str, mend: str) -> None:
 
 
 def test_a_goal_is_suggested_that_a_path_can_have() -> None:
-    on = shelf({"gemm-b": [], "gemm-a": []})
+    on = make_shelf({"gemm-b": [], "gemm-a": []})
     on.refused |= {"gemm-xy", "None"}
     given = [{"stage": "A", "goals": ["gemm-x", "Nine"]}]
-    found = learning_paths.build_paths(page(given), on)[1]
+    found = learning_paths.build_paths(make_path_page(given), on)[1]
     assert [one.mend for one in found] == ["write gemm-a", "correct it, or remove it"]
 
 
 def test_a_stage_without_goals_has_its_pages_checked() -> None:
     given = [{"stage": "A", "goals": [], "pages": ["paths/b"]}]
-    found = learning_paths.build_paths(page(given), shelf({}))[1]
+    found = learning_paths.build_paths(make_path_page(given), make_shelf({}))[1]
     assert [one.what for one in found] == [
         "stage 1 of path has no goals",
         "path names 'paths/b', which is not a page below docs/",
@@ -227,7 +231,9 @@ def test_a_stage_without_goals_has_its_pages_checked() -> None:
 
 def test_a_path_stands_among_the_paths() -> None:
     given = [{"stage": "A", "goals": ["a"]}]
-    _, [finding] = learning_paths.build_paths(page(given, "kernels/a"), shelf({"a": []}))
+    _, [finding] = learning_paths.build_paths(
+        make_path_page(given, "kernels/a"), make_shelf({"a": []})
+    )
     assert finding == Finding(
         "docs/kernels/a.md",
         3,
@@ -237,26 +243,26 @@ def test_a_path_stands_among_the_paths() -> None:
 
 
 def test_check_and_site_say_what_is_wrong_with_a_path(trial: Trial) -> None:
-    trial.page("paths/a.md", "---\npath:\n  - stage: A\n    goals: [nowhere]\n---\n# A\n")
-    trial.page("paths/b.md", "---\ntitle: {\n---\n# B\n")
-    trial.page("c.md", '# C\n\n--8<-- "paths/c.md"\n')
-    said = trial.shelf("check").stderr.splitlines()
+    trial.add_page("paths/a.md", "---\npath:\n  - stage: A\n    goals: [nowhere]\n---\n# A\n")
+    trial.add_page("paths/b.md", "---\ntitle: {\n---\n# B\n")
+    trial.add_page("c.md", '# C\n\n--8<-- "paths/c.md"\n')
+    said = trial.run_shelf("check").stderr.splitlines()
     assert any(line.startswith("docs/paths/a.md:4: path names 'nowhere'") for line in said)
     assert any(line.startswith("docs/paths/b.md:") and "not YAML" in line for line in said)
     assert any("docs/c.md:3: embeds 'paths/c.md'" in line for line in said)
-    rendered = trial.shelf("site", "--render-only")
+    rendered = trial.run_shelf("site", "--render-only")
     assert rendered.returncode == 1 and "docs/paths/a.md:4" in rendered.stderr
 
 
 def test_a_fault_costs_its_own_place_on_a_page_and_no_more(trial: Trial) -> None:
-    trial.page("list.yml", "- id: broken\n  title: Without an address\n")
-    trial.page("list.md", '# List\n\n--8<-- "readings/list.md"\n')
-    trial.page("session.md", '# Session\n\n--8<-- "reading/broken.md"\n')
-    trial.page(
+    trial.add_page("list.yml", "- id: broken\n  title: Without an address\n")
+    trial.add_page("list.md", '# List\n\n--8<-- "readings/list.md"\n')
+    trial.add_page("session.md", '# Session\n\n--8<-- "reading/broken.md"\n')
+    trial.add_page(
         "paths/a.md",
         '---\npath:\n  - stage: A\n    goals: [nowhere]\n---\n# A\n\n--8<-- "paths/a.md"\n',
     )
-    built = trial.shelf("site")
+    built = trial.run_shelf("site")
     assert built.returncode == 1 and "docs/paths/a.md:4" in built.stderr
     for page, note in (("session", REFUSED), ("paths/a", learning_paths.ABSENT)):
         assert note in (trial.root / "site" / page / "index.html").read_text()

@@ -129,22 +129,22 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text += data
 
-    def links(self) -> dict[str, str | None]:
+    def collect_links(self) -> dict[str, str | None]:
         return {str(a["href"]): a.get("lang") for tag, a in self.elements if "href" in a}
 
 
-def article(source: str) -> str:
+def cut_article(source: str) -> str:
     found = re.search(r"<article[^>]*>(.*)</article>", source, re.DOTALL)
     assert found
     return found[1]
 
 
-def surroundings(shelf: Shelf, **known: Health) -> ReadingContext:
+def make_context(shelf: Shelf, **known: Health) -> ReadingContext:
     health = {shelf.readings[name.replace("_", "-")].url: found for name, found in known.items()}
     return ReadingContext(shelf, PAGES, health, EVERY)
 
 
-def build(root: Path, pages: dict[str, str], around: ReadingContext) -> dict[str, str]:
+def build_articles(root: Path, pages: dict[str, str], around: ReadingContext) -> dict[str, str]:
     """Build `pages` with the site's own settings, strictly; the HTML of each page's article."""
 
     class Loader(yaml.SafeLoader):
@@ -182,16 +182,16 @@ def build(root: Path, pages: dict[str, str], around: ReadingContext) -> dict[str
     assert done.returncode == 0, done.stdout + done.stderr
     files = {name: (root / "site" / name).with_suffix("") / "index.html" for name in pages | every}
     files["index.md"] = root / "site/index.html"
-    return {name: article(file.read_text(encoding="utf-8")) for name, file in files.items()}
+    return {name: cut_article(file.read_text(encoding="utf-8")) for name, file in files.items()}
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("site")
 
 
 @pytest.fixture(scope="module")
-def site(root: Path) -> dict[str, str]:
+def built_articles(site_root: Path) -> dict[str, str]:
     pages = {
         "index.md": '# Home\n\n--8<-- "readings/all.md"\n',
         "kernels/softmax.md": '# Softmax & co\n\n--8<-- "readings/kernels/softmax.md"\n\n'
@@ -201,23 +201,23 @@ def site(root: Path) -> dict[str, str]:
         SINGLE: '# Notes\n\nFirst:\n\n--8<-- "reading/online-softmax.md"\n\nend\n',
     }
     for name, text in pages.items():
-        (root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "docs" / name).write_text(text, encoding="utf-8")
-    (root / "docs/kernels/softmax.yml").write_text(SOFTMAX, encoding="utf-8")
-    (root / "docs/models/roofline.yml").write_text(MODELS, encoding="utf-8")
-    shelf = load_shelf(root)
+        (site_root / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (site_root / "docs" / name).write_text(text, encoding="utf-8")
+    (site_root / "docs/kernels/softmax.yml").write_text(SOFTMAX, encoding="utf-8")
+    (site_root / "docs/models/roofline.yml").write_text(MODELS, encoding="utf-8")
+    shelf = load_shelf(site_root)
     assert not shelf.findings
-    return build(root, pages, surroundings(shelf))
+    return build_articles(site_root, pages, make_context(shelf))
 
 
 @pytest.fixture(scope="module")
-def searched(root: Path, site: dict[str, str]) -> list[dict]:
+def search_entries(site_root: Path, built_articles: dict[str, str]) -> list[dict]:
     """What Material's search knows of the site."""
-    index = (root / "site/search/search_index.json").read_text(encoding="utf-8")
+    index = (site_root / "site/search/search_index.json").read_text(encoding="utf-8")
     return json.loads(index)["docs"]
 
 
-def entry(source: str, name: str) -> Page:
+def cut_entry(source: str, name: str) -> Page:
     start = rf'<li class="ws-reading"[^>]*>\s*<\w+ [^>]*id="reading-{name}"'
     found = re.search(rf"{start}.*?</li>", source, re.DOTALL)
     assert found
@@ -241,8 +241,8 @@ def words_of(page: Page) -> str:
 
 
 @pytest.mark.parametrize("where", ["kernels/softmax.md", SINGLE])
-def test_an_entry_shows_all_it_has(site: dict[str, str], where: str) -> None:
-    page = entry(site[where], "online-softmax")
+def test_an_entry_shows_all_it_has(built_articles: dict[str, str], where: str) -> None:
+    page = cut_entry(built_articles[where], "online-softmax")
     assert " ".join(words_of(page).split()) == ALL
     stars = [a for tag, a in page.elements if a.get("class") == "ws-rating"]
     assert [(a["role"], a["aria-label"]) for a in stars] == [("img", "rated 3 of 4")]
@@ -253,17 +253,18 @@ def test_an_entry_shows_all_it_has(site: dict[str, str], where: str) -> None:
     assert ("p" if where == SINGLE else "h3", heading) in page.elements
 
 
-def test_a_citation_keeps_its_lines(site: dict[str, str]) -> None:
+def test_a_citation_keeps_its_lines(built_articles: dict[str, str]) -> None:
     shelf = Shelf()
     shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml")
     expected = format_bibtex(shelf.readings["online-softmax"]).strip()
     for where in ("kernels/softmax.md", SINGLE):
-        assert expected in Page(site[where]).text
-    assert Page(site["kernels/softmax.md"]).text.count("@") == 1  # a post without a year has none
+        assert expected in Page(built_articles[where]).text
+    # a post without a year has none
+    assert Page(built_articles["kernels/softmax.md"]).text.count("@") == 1
 
 
-def test_an_entry_shows_nothing_it_lacks(site: dict[str, str]) -> None:
-    page = entry(site["kernels/softmax.md"], "flash")
+def test_an_entry_shows_nothing_it_lacks(built_articles: dict[str, str]) -> None:
+    page = cut_entry(built_articles["kernels/softmax.md"], "flash")
     assert " ".join(page.text.split()) == (
         "Flash ★★★★ · Ada, Bob, Cy · post Says more. Read next: The roofline model"
     )
@@ -281,36 +282,39 @@ LINKS = [
 ]
 
 
-def test_links_lead_where_they_should(site: dict[str, str]) -> None:
-    page = entry(site["kernels/softmax.md"], "online-softmax")
-    assert list(page.links()) == LINKS
+def test_links_lead_where_they_should(built_articles: dict[str, str]) -> None:
+    page = cut_entry(built_articles["kernels/softmax.md"], "online-softmax")
+    assert list(page.collect_links()) == LINKS
     # Elsewhere the same entry leads to the same places, whatever the depth of the page.
-    single = entry(site[SINGLE], "online-softmax")
-    assert list(single.links()) == [
+    single = cut_entry(built_articles[SINGLE], "online-softmax")
+    assert list(single.collect_links()) == [
         link if link.startswith("https")
         else "../../../" + link.replace("../", "").replace("#", "kernels/softmax/#")
         if link.startswith("#")
         else "../" + link
         for link in LINKS
     ]  # fmt: skip
-    assert '<a href="../../kernels/softmax/#reading-flash">Flash</a>' in site["models/roofline.md"]
+    assert (
+        '<a href="../../kernels/softmax/#reading-flash">Flash</a>'
+        in built_articles["models/roofline.md"]
+    )
     assert [a["class"] for tag, a in single.elements if "?tag=" in str(a.get("href"))] == [
         "ws-tag", "ws-tag",
     ]  # fmt: skip
 
 
-def test_titles_in_another_language_keep_it(site: dict[str, str]) -> None:
-    page = entry(site["models/roofline.md"], "roofline")
-    assert page.links()["https://example.org/roofline"] == "zh"
+def test_titles_in_another_language_keep_it(built_articles: dict[str, str]) -> None:
+    page = cut_entry(built_articles["models/roofline.md"], "roofline")
+    assert page.collect_links()["https://example.org/roofline"] == "zh"
     assert page.text.split()[:4] == ["屋顶线模型", "The", "roofline", "model"]
     assert "talk · in Chinese" in " ".join(page.text.split())
-    other = entry(site["models/roofline.md"], "kernels-em-cuda")
+    other = cut_entry(built_articles["models/roofline.md"], "kernels-em-cuda")
     assert "course · in Portuguese" in " ".join(other.text.split())
     assert [a.get("hreflang") for tag, a in other.elements if tag == "a"] == ["pt"]
 
 
-def test_the_list_is_a_list(site: dict[str, str]) -> None:
-    page = Page(site["kernels/softmax.md"])
+def test_the_list_is_a_list(built_articles: dict[str, str]) -> None:
+    page = Page(built_articles["kernels/softmax.md"])
     lists = [a for tag, a in page.elements if tag == "ul"]
     assert lists == [{"class": "ws-readings"}]  # too short to be worth filtering
     items = [parent for (tag, _), parent in zip(page.elements, page.parents, strict=True)
@@ -323,34 +327,34 @@ def test_the_list_is_a_list(site: dict[str, str]) -> None:
         "data-tags": "softmax memory-bandwidth",
     }  # fmt: skip
     assert not any("markdown" in a or "style" in a for _, a in page.elements)
-    assert not any("markdown" in a for _, a in Page(site[SINGLE]).elements)
+    assert not any("markdown" in a for _, a in Page(built_articles[SINGLE]).elements)
 
 
-def test_every_reading_has_a_section_of_its_own_in_the_search(searched: list[dict]) -> None:
-    found = {doc["location"]: doc for doc in searched}
+def test_every_reading_has_a_section_of_its_own_in_the_search(search_entries: list[dict]) -> None:
+    found = {doc["location"]: doc for doc in search_entries}
     softmax = found["kernels/softmax/#reading-online-softmax"]
     assert softmax["title"] == "Online normalizer calculation for softmax"
     assert "found in one pass" in softmax["text"] and "@" not in softmax["text"]
     assert "Says more" not in softmax["text"]
 
 
-def test_a_list_ends_with_the_ways_in_and_out(site: dict[str, str]) -> None:
-    links = list(Page(site["kernels/softmax.md"]).links())
+def test_a_list_ends_with_the_ways_in_and_out(built_articles: dict[str, str]) -> None:
+    links = list(Page(built_articles["kernels/softmax.md"]).collect_links())
     assert links[links.index(f"{REPOSITORY}/edit/main/docs/kernels/softmax.yml") + 1 :][:5] == [
         f"../../exports/kernels/softmax.{ending}" for ending in FORMATS
     ]  # fmt: skip
     assert f"{REPOSITORY}/issues/new?template=link.yml&topic=kernels%2Fsoftmax" in links
-    assert "../exports/all.bib" in Page(site["everything.md"]).links()
+    assert "../exports/all.bib" in Page(built_articles["everything.md"]).collect_links()
 
 
-def test_everything_is_on_one_page(site: dict[str, str]) -> None:
-    page = Page(site["everything.md"])
+def test_everything_is_on_one_page(built_articles: dict[str, str]) -> None:
+    page = Page(built_articles["everything.md"])
     rows = [a for tag, a in page.elements if tag == "li"]
     assert [(row["data-topic"], row.get("data-runs")) for row in rows] == [
         ("kernels/softmax", "yes"), ("kernels/softmax", None),
         ("models/roofline", None), ("models/roofline", None),
     ]  # fmt: skip
-    parted = Page(site["everything.md"].replace("</p><p>", "|"))
+    parted = Page(built_articles["everything.md"].replace("</p><p>", "|"))
     assert " ".join(parted.text.split()) == (
         "Every¶ "
         "Online normalizer calculation for softmax runs here|"
@@ -360,20 +364,20 @@ def test_everything_is_on_one_page(site: dict[str, str]) -> None:
         "Kernels em CUDA|course Roofline "
         "The whole list as BibTeX, CSL-JSON, JSON, Atom or plain text end"
     )
-    links = page.links()
+    links = page.collect_links()
     assert links["https://example.org/roofline"] == "zh"
     own = {"../kernels/softmax/#reading-flash", "../models/roofline/#reading-roofline"}
     assert own < set(links)
 
 
-def test_a_row_knows_the_words_that_it_does_not_show(site: dict[str, str]) -> None:
-    row = next(a for tag, a in Page(site["everything.md"]).elements if tag == "li")
+def test_a_row_knows_the_words_that_it_does_not_show(built_articles: dict[str, str]) -> None:
+    row = next(a for tag, a in Page(built_articles["everything.md"]).elements if tag == "li")
     assert row["data-words"] == (
         "natalia gimelshein third fourth arxiv & *more* shows maximum | sum found one pass"
     )
 
 
-def make(*entries: str, where: str = "kernels/softmax") -> Shelf:
+def fill_shelf(*entries: str, where: str = "kernels/softmax") -> Shelf:
     shelf = Shelf(topics={where: Topic(where, "T", page=True, shown=True)})
     shelf.add_file("".join(entries).encode(), f"docs/{where}.yml")
     assert not shelf.findings
@@ -392,41 +396,41 @@ def one_list(around: ReadingContext, **more: bool) -> str:
 
 def test_only_a_list_worth_filtering_has_a_finder() -> None:
     few = [plain_entry(f"r{number}") for number in range(FEWEST - 1)]
-    assert "data-finder" not in one_list(surroundings(make(*few)))
-    enough = one_list(surroundings(make(*few, plain_entry("last"))))
+    assert "data-finder" not in one_list(make_context(fill_shelf(*few)))
+    enough = one_list(make_context(fill_shelf(*few, plain_entry("last"))))
     assert '<ul class="ws-readings" data-finder="../../everything/">' in enough
-    assert 'data-finder=""' in one_list(ReadingContext(make(*few, plain_entry("last"))))
+    assert 'data-finder=""' in one_list(ReadingContext(fill_shelf(*few, plain_entry("last"))))
 
 
 def test_a_page_says_what_to_start_with() -> None:
-    around = ReadingContext(make(plain_entry("one", "start: true"), plain_entry("two")))
+    around = ReadingContext(fill_shelf(plain_entry("one", "start: true"), plain_entry("two")))
     text = render_lists(around)["start/kernels/softmax.md"]
     assert 'href="https://example.org/one"' in text and "Because." in text
     assert "example.org/two" not in text
     assert '<a href="#readings">All 2 readings</a>' in text
-    texts = render_lists(ReadingContext(make(plain_entry("one"))))
+    texts = render_lists(ReadingContext(fill_shelf(plain_entry("one"))))
     assert "Start with" not in texts["start/kernels/softmax.md"]
 
 
 def test_what_nobody_could_open_stands_apart() -> None:
     many = [plain_entry(f"r{number}") for number in range(FEWEST)]
     lost = plain_entry("lost", "unread: true", "needs: [r0]")
-    around = surroundings(make(many[0], lost, *many[1:]))
+    around = make_context(fill_shelf(many[0], lost, *many[1:]))
     shown, told, apart = one_list(around).partition(f'<p class="ws-unread">{UNREAD}</p>')
     assert told and "data-finder" in shown and "data-finder" not in apart
     assert 'id="reading-lost"' in apart and "reading-lost" not in shown.partition("<li")[2]
     assert shown.count('<li class="ws-reading"') == FEWEST
     assert "Read next" not in shown  # it is no step for anybody
     assert reading_lists.all_readings_list(around).count(reading_lists.UNOPENED) == 1
-    assert UNREAD not in one_list(surroundings(make(*many)))
-    alone = one_list(surroundings(make(lost.replace("r0", "lost-too"))))
+    assert UNREAD not in one_list(make_context(fill_shelf(*many)))
+    alone = one_list(make_context(fill_shelf(lost.replace("r0", "lost-too"))))
     assert alone.startswith(f'<p class="ws-unread">{UNREAD}</p>')
 
 
 def test_read_next_names_what_needs_it() -> None:
     after = [plain_entry(f"after{n}", "needs: [first]", f"rating: {n}") for n in (1, 2, 4, 3)]
     old = plain_entry("old", "needs: [first]", "superseded_by: after1", "rating: 4")
-    text = one_list(surroundings(make(plain_entry("first"), old, *after)))
+    text = one_list(make_context(fill_shelf(plain_entry("first"), old, *after)))
     shown = re.search(r'ws-reading-next">(.*?)</p>', text)
     assert shown
     assert re.findall(r"Title (\w+)", shown[1]) == ["after4", "after3", "after2"][:MOST_NEXT]
@@ -448,7 +452,7 @@ def test_read_next_names_what_needs_it() -> None:
     ],
 )
 def test_what_is_known_of_a_link_is_said_where_it_matters(health: Health, words: str) -> None:
-    text = one_list(surroundings(make(plain_entry("one")), one=health))
+    text = one_list(make_context(fill_shelf(plain_entry("one")), one=health))
     found = re.search(r'<p class="ws-reading-health">(.*?)</p>', text)
     assert (found[1] if found else "") == words
 
@@ -456,15 +460,15 @@ def test_what_is_known_of_a_link_is_said_where_it_matters(health: Health, words:
 def test_an_archived_copy_is_linked_once() -> None:
     copy = "https://web.archive.org/web/2026/https://example.org/one"
     lost = Health("gone", since="2026-11-02", archived=copy)
-    text = one_list(surroundings(make(plain_entry("one")), one=lost))
+    text = one_list(make_context(fill_shelf(plain_entry("one")), one=lost))
     assert f'Also:</span> <a href="{copy}">archived copy</a>' in text
     own = "also: [{what: archive, url: https://example.org/copy}]"
-    text = one_list(surroundings(make(plain_entry("one", own)), one=lost))
+    text = one_list(make_context(fill_shelf(plain_entry("one", own)), one=lost))
     assert text.count("archived copy") == 1 and "https://example.org/copy" in text
 
 
 def test_what_has_no_page_is_named_without_a_link() -> None:
-    shelf = make(plain_entry("one", "needs: [two]", "tags: [a-tag]"))
+    shelf = fill_shelf(plain_entry("one", "needs: [two]", "tags: [a-tag]"))
     shelf.add_file(plain_entry("two").encode(), "docs/kernels/lost.yml")
     text = one_list(ReadingContext(shelf))
     assert "Read first:</span> Title two</p>" in text
@@ -480,26 +484,26 @@ def test_what_has_no_page_is_named_without_a_link() -> None:
 def test_a_list_stands_on_its_own_page_only(trial: Trial, fragment: str) -> None:
     """Elsewhere its links would lead astray."""
     own = f'# Own\n\n--8<-- "readings/{TOPIC}.md"\n'
-    trial.page(f"{TOPIC}.yml", LIST)
-    trial.page(f"{TOPIC}.md", own)
-    trial.page(reading_lists.EVERY_PAGE, f'# All\n\n--8<-- "{reading_lists.EVERY_FRAGMENT}"\n')
-    assert trial.shelf("check").stderr == ""
-    trial.page("other.md", f'# Other\n\n--8<-- "{fragment}"\n')
-    found = trial.shelf("check")
+    trial.add_page(f"{TOPIC}.yml", LIST)
+    trial.add_page(f"{TOPIC}.md", own)
+    trial.add_page(reading_lists.EVERY_PAGE, f'# All\n\n--8<-- "{reading_lists.EVERY_FRAGMENT}"\n')
+    assert trial.run_shelf("check").stderr == ""
+    trial.add_page("other.md", f'# Other\n\n--8<-- "{fragment}"\n')
+    found = trial.run_shelf("check")
     assert found.returncode == 1
     assert "docs/other.md:3: embeds a list whose links only work on docs/" in found.stderr
 
 
-def test_an_empty_topic_says_so(site: dict[str, str]) -> None:
-    assert f'<p class="ws-empty">{EMPTY}</p>' in site["models/empty.md"]
+def test_an_empty_topic_says_so(built_articles: dict[str, str]) -> None:
+    assert f'<p class="ws-empty">{EMPTY}</p>' in built_articles["models/empty.md"]
     assert EMPTY in reading_lists.all_readings_list(ReadingContext(Shelf()))
 
 
-def test_the_contents_count_every_topic(site: dict[str, str]) -> None:
-    page = Page(site["index.md"])
+def test_the_contents_count_every_topic(built_articles: dict[str, str]) -> None:
+    page = Page(built_articles["index.md"])
     words = " ".join(page.text.split())
     assert words.endswith("4 readings in all. Kernels 2 Softmax & co 2 Models 2 Empty 0 Roofline 2")
-    assert [link for link in page.links() if link != "#home"] == [
+    assert [link for link in page.collect_links() if link != "#home"] == [
         "kernels/softmax/", "models/empty/", "models/roofline/",
     ]  # fmt: skip
 
@@ -540,7 +544,7 @@ def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
         "kernels/within.md": f"# X\n\n<div markdown>\n\n{singled}</div>\n",
         "kernels/single.md": f"# X\n\n{singled}",
     }
-    built = build(tmp_path, pages, ReadingContext(shelf, PAGES, {}, EVERY))
+    built = build_articles(tmp_path, pages, ReadingContext(shelf, PAGES, {}, EVERY))
     index = Page(built.pop("index.md"))
     assert HOSTILE[0] in index.text and "script" not in {tag for tag, _ in index.elements}
     for name, source in built.items():
@@ -556,7 +560,7 @@ def test_hostile_texts_show_and_do_not_act(tmp_path: Path) -> None:
             "title",
         }, name  # fmt: skip
         assert "SECRET" not in source and "\x1b" not in source and "\u202e" not in source
-        links = page.links()
+        links = page.collect_links()
         own = ("https://example.org/", "#", "../../kernels/hostile/", "../kernels/hostile/",
                "../hostile/", "../../exports/", "../exports/")  # fmt: skip
         assert all(link.startswith(own) for link in links), links

@@ -65,7 +65,7 @@ def shown_bar(reporter: Reporter) -> str:
     return got.get()
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+def print_events(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     with Reporter(5) as reporter:
         for event in EVENTS:
             reporter(event)
@@ -76,7 +76,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
 def test_a_log_has_a_plain_line_for_each_start_and_verdict(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    out, err = shown(capsys)
+    out, err = print_events(capsys)
     assert out == ""
     assert "\x1b" not in err and "\r" not in err
     assert [line.rstrip() for line in err.splitlines() if line.strip()] == [
@@ -96,7 +96,7 @@ def test_a_log_has_a_plain_line_for_each_start_and_verdict(
     ]
 
 
-def old(day: str, commit: str | None = "2b9b864012e4") -> tuple[str, str | None]:
+def make_dated_commit(day: str, commit: str | None = "2b9b864012e4") -> tuple[str, str | None]:
     return f"2026-11-{day}", commit
 
 
@@ -106,8 +106,8 @@ def old(day: str, commit: str | None = "2b9b864012e4") -> tuple[str, str | None]
         ([], ["no snippets"]),
         (
             [
-                Verdict("a", "trusted", trusted=old("23")),
-                Verdict("b", "current", trusted=old("20", "1109001acfc9")),
+                Verdict("a", "trusted", trusted=make_dated_commit("23")),
+                Verdict("b", "current", trusted=make_dated_commit("20", "1109001acfc9")),
                 Verdict("c", "passed", verified=True),
                 Verdict("d", "failed"),
                 Verdict("e", "skipped", "optuna is not installed in this environment"),
@@ -119,7 +119,7 @@ def old(day: str, commit: str | None = "2b9b864012e4") -> tuple[str, str | None]
             ],
         ),
         (
-            [Verdict(name, "trusted", trusted=old("23", None)) for name in "ab"],
+            [Verdict(name, "trusted", trusted=make_dated_commit("23", None)) for name in "ab"],
             ["2 demos run, 2 records trusted (of 2026-11-23), 0 verified here"],
         ),
         (

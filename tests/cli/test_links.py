@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Trial
-from reading_project import FIELDS, FIRST, URL, files, listed, make
+from reading_project import FIELDS, FIRST, URL, make_project, read_files, read_list
 from typer.testing import CliRunner
-from web_server import Web, serving
+from web_server import Web, serve_web
 
 from warpshelf.cli import commands, links
 from warpshelf.readings.model import load_shelf
@@ -28,20 +28,20 @@ PAPER = "https://arxiv.org/abs/2309.06180"
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Trial:
-    return Trial(make(tmp_path))
+def reading_trial(tmp_path: Path) -> Trial:
+    return Trial(make_project(tmp_path))
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    with serving() as server:
-        server.record("/arxiv", "arxiv.xml", "application/atom+xml")
+def metadata_web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    with serve_web() as server:
+        server.set_recorded_answer("/arxiv", "arxiv.xml", "application/atom+xml")
         monkeypatch.setattr(links, "_endpoints", lambda: server.endpoints)
         yield server
 
 
-def add(shelf: Trial, url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return shelf.shelf("links", "add", url, "--topic", "kernels/softmax", *words)
+def add_link(shelf: Trial, url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return shelf.run_shelf("links", "add", url, "--topic", "kernels/softmax", *words)
 
 
 def test_the_command_line_starts_without_the_extras() -> None:
@@ -51,17 +51,17 @@ def test_the_command_line_starts_without_the_extras() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_are_enough_offline(reading_trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "create_client", lambda: pytest.fail("the web was asked"))
     flags = ["--year", "2024", "--author", "Ada", "--author", "Bob", "--tag", "gpu", "--rating",
              "3", "--snippet", "softmax", "--level", "beginner", "--needs", "online-softmax",
              "--venue", "A blog", "--also", "code=https://github.com/a/b.git", "--also",
              "published=https://dl.acm.org/doi/10.1145/1.2"]  # fmt: skip
-    done = add(shelf, URL, "--offline", *FLAGS, *flags)
+    done = add_link(reading_trial, URL, "--offline", *FLAGS, *flags)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("docs/kernels/softmax.yml:7: added 'how-a-gpu-waits'\n- id: how")
-    assert done.stdout.endswith(listed(shelf.root).removeprefix(FIRST))
-    reading = load_shelf(shelf.root).readings["how-a-gpu-waits"]
+    assert done.stdout.endswith(read_list(reading_trial.root).removeprefix(FIRST))
+    reading = load_shelf(reading_trial.root).readings["how-a-gpu-waits"]
     assert (reading.authors, reading.tags, reading.year) == (["Ada", "Bob"], ["gpu"], 2024)
     assert (reading.snippets, reading.needs, reading.rating) == (["softmax"], ["online-softmax"], 3)
     assert [(version.what, version.url) for version in reading.also] == [
@@ -70,8 +70,8 @@ def test_flags_are_enough_offline(shelf: Trial, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_what_the_web_says_is_filled_in(shelf: Trial, web: Web) -> None:
-    done = add(shelf, "https://arxiv.org/pdf/2309.06180", "--why", "How pages help.",
+def test_what_the_web_says_is_filled_in(reading_trial: Trial, metadata_web: Web) -> None:
+    done = add_link(reading_trial, "https://arxiv.org/pdf/2309.06180", "--why", "How pages help.",
                "--venue", "SOSP 2024", "--year", "2024", "--json")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     said = json.loads(done.stdout)
@@ -83,54 +83,70 @@ def test_what_the_web_says_is_filled_in(shelf: Trial, web: Web) -> None:
     assert (said["path"], said["line"]) == ("docs/kernels/softmax.yml", 7)
 
 
-def test_without_a_network_the_flags_are_enough(shelf: Trial, web: Web) -> None:
-    web.put("/arxiv", "busy", status=503)
-    done = add(shelf, PAPER, *FLAGS)
+def test_without_a_network_the_flags_are_enough(reading_trial: Trial, metadata_web: Web) -> None:
+    metadata_web.set_answer("/arxiv", "busy", status=503)
+    done = add_link(reading_trial, PAPER, *FLAGS)
     assert done.returncode == 0
     assert done.stderr == ("note: the lookup failed: 127.0.0.1 answers 503 Service Unavailable\n")
-    assert "how-a-gpu-waits" in load_shelf(shelf.root).readings
+    assert "how-a-gpu-waits" in load_shelf(reading_trial.root).readings
 
 
-def test_an_address_that_tells_nothing_is_no_trouble(shelf: Trial, web: Web) -> None:
-    web.put("/pages/example.org/a-post", "%PDF-1.7", "application/pdf")
-    done = add(shelf, URL, *FLAGS)
+def test_an_address_that_tells_nothing_is_no_trouble(
+    reading_trial: Trial, metadata_web: Web
+) -> None:
+    metadata_web.set_answer("/pages/example.org/a-post", "%PDF-1.7", "application/pdf")
+    done = add_link(reading_trial, URL, *FLAGS)
     assert done.returncode == 0 and done.stderr.startswith("note: the address gave nothing")
 
 
-def test_another_title_is_noted(shelf: Trial, web: Web) -> None:
-    done = add(shelf, PAPER, *FLAGS)
+def test_another_title_is_noted(reading_trial: Trial, metadata_web: Web) -> None:
+    done = add_link(reading_trial, PAPER, *FLAGS)
     assert done.returncode == 0 and done.stderr.count("\n") == 1
     assert "note: the title is given as 'How a GPU waits', found as 'Efficient" in done.stderr
 
 
-def test_a_repository_that_moved_is_added_where_it_is(shelf: Trial, web: Web) -> None:
-    web.record("/repositories/1", "github.json", "application/json")
-    web.move("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
-    done = add(shelf, "https://github.com/RRZE/gpu-benches", "--why", "W.")
+def test_a_repository_that_moved_is_added_where_it_is(
+    reading_trial: Trial, metadata_web: Web
+) -> None:
+    metadata_web.set_recorded_answer("/repositories/1", "github.json", "application/json")
+    metadata_web.set_redirect("/repos/rrze/gpu-benches", f"{metadata_web.base}/repositories/1")
+    done = add_link(reading_trial, "https://github.com/RRZE/gpu-benches", "--why", "W.")
     assert done.returncode == 0
     assert "used here: https://github.com/te42kyfo/gpu-benches\n" in done.stderr
     assert (
-        load_shelf(shelf.root).readings["gpu-benches"].url
+        load_shelf(reading_trial.root).readings["gpu-benches"].url
         == "https://github.com/te42kyfo/gpu-benches"
     )
 
 
-def test_what_the_web_says_cannot_colour_the_terminal(shelf: Trial, web: Web) -> None:
-    web.put("/pages/example.org/a-post", "<title>\x1b[31mRed &#27;]0;x&#7; \u202etxt</title>")
-    done = add(shelf, URL, "--kind", "post", "--why", "W.")
+def test_what_the_web_says_cannot_colour_the_terminal(
+    reading_trial: Trial, metadata_web: Web
+) -> None:
+    metadata_web.set_answer(
+        "/pages/example.org/a-post", "<title>\x1b[31mRed &#27;]0;x&#7; \u202etxt</title>"
+    )
+    done = add_link(reading_trial, URL, "--kind", "post", "--why", "W.")
     assert done.returncode == 0
-    assert not {"\x1b", "\x07", "\u202e"} & {*done.stdout, *done.stderr, *listed(shelf.root)}
+    assert not {"\x1b", "\x07", "\u202e"} & {
+        *done.stdout,
+        *done.stderr,
+        *read_list(reading_trial.root),
+    }
 
 
-def test_a_dry_run_prints_the_entry_and_nothing_else(shelf: Trial, web: Web) -> None:
-    before = files(shelf.root)
-    done = add(shelf, PAPER, "--why", "W.", "--dry-run")
+def test_a_dry_run_prints_the_entry_and_nothing_else(
+    reading_trial: Trial, metadata_web: Web
+) -> None:
+    before = read_files(reading_trial.root)
+    done = add_link(reading_trial, PAPER, "--why", "W.", "--dry-run")
     assert done.returncode == 0 and done.stdout.startswith("- id: efficient-memory-management-for")
-    assert done.stderr == "" and files(shelf.root) == before
+    assert done.stderr == "" and read_files(reading_trial.root) == before
 
 
-def test_what_is_wrong_is_said_on_one_line_before_the_web_is_asked(shelf: Trial, web: Web) -> None:
-    before = files(shelf.root)
+def test_what_is_wrong_is_said_on_one_line_before_the_web_is_asked(
+    reading_trial: Trial, metadata_web: Web
+) -> None:
+    before = read_files(reading_trial.root)
     where = "docs/kernels/softmax.yml: "
     for url, flags, said in (
         ("https://arxiv.org/abs/1805.02867", [],
@@ -143,12 +159,12 @@ def test_what_is_wrong_is_said_on_one_line_before_the_web_is_asked(shelf: Trial,
         (URL, ["--also", "code=here"], "--also: the URL 'here' does not start with https:// and a "
          "host; write it as https://…\n"),
     ):  # fmt: skip
-        done = add(shelf, url, *flags)
+        done = add_link(reading_trial, url, *flags)
         assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
-    assert not web.asked and files(shelf.root) == before
-    done = add(shelf, URL, "--offline")
+    assert not metadata_web.asked and read_files(reading_trial.root) == before
+    done = add_link(reading_trial, URL, "--offline")
     assert done.stderr == f"{where}an entry needs title, kind, why; add --title, --kind, --why\n"
-    assert shelf.shelf("links", "add", URL).returncode == 2
+    assert reading_trial.run_shelf("links", "add", URL).returncode == 2
 
 
 # In a terminal.
@@ -156,7 +172,7 @@ def test_what_is_wrong_is_said_on_one_line_before_the_web_is_asked(shelf: Trial,
 runner = CliRunner()
 
 
-def answer(
+def answer_questions(
     shelf: Trial, monkeypatch: pytest.MonkeyPatch, url: str, answers: list[str], *words: str
 ) -> tuple[int, str]:
     monkeypatch.setattr(links, "_is_interactive", lambda: True)
@@ -168,11 +184,13 @@ def answer(
 
 
 def test_enter_accepts_what_was_found(
-    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+    reading_trial: Trial, metadata_web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, said = answer(shelf, monkeypatch, PAPER, ["", "", "", "", "SOSP 2023", "", "", "W."])
+    status, said = answer_questions(
+        reading_trial, monkeypatch, PAPER, ["", "", "", "", "SOSP 2023", "", "", "W."]
+    )
     assert status == 0, said
-    reading = load_shelf(shelf.root).readings["efficient-memory-management-for-large"]
+    reading = load_shelf(reading_trial.root).readings["efficient-memory-management-for-large"]
     assert (reading.venue, reading.year, reading.level) == ("SOSP 2023", 2023, None)
     assert reading.authors == ["Woosuk Kwon", "Zhuohan Li", "Siyuan Zhuang"] and reading.also
     assert "Kind (paper, post, talk, code, docs, course, book, tool, site) [paper]: " in said
@@ -181,11 +199,11 @@ def test_enter_accepts_what_was_found(
 
 
 def test_a_wrong_answer_is_asked_for_again(
-    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+    reading_trial: Trial, metadata_web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = ["", "papr", "paper", "-", "soon", "-", "", "expert", "advanced"]
     answers += ["GPU", "gpu, memory", "", "x" * 301, "W."]
-    status, said = answer(shelf, monkeypatch, PAPER, answers)
+    status, said = answer_questions(reading_trial, monkeypatch, PAPER, answers)
     assert status == 0, said
     for line in (
         "  kind is 'papr'; write paper", "  year is 'soon'; write a whole number",
@@ -193,77 +211,84 @@ def test_a_wrong_answer_is_asked_for_again(
         "  tags 1 is 'GPU'", "  an entry needs why", "  why has 301 characters, over the limit",
     ):  # fmt: skip
         assert line in said
-    [reading] = load_shelf(shelf.root).topics["kernels/softmax"].readings[1:]
+    [reading] = load_shelf(reading_trial.root).topics["kernels/softmax"].readings[1:]
     assert (reading.authors, reading.year, reading.venue) == ([], None, "arXiv")
     assert (reading.level, reading.tags, reading.why) == ("advanced", ["gpu", "memory"], "W.")
 
 
-def test_flags_are_not_asked_for(shelf: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_are_not_asked_for(reading_trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [*FLAGS, "--offline", "--author", "Ada", "--year", "2024", "--tag", "gpu"]
-    status, said = answer(shelf, monkeypatch, URL, ["", "beginner"], *words)
+    status, said = answer_questions(reading_trial, monkeypatch, URL, ["", "beginner"], *words)
     assert status == 0, said
     asked = re.findall(r"^(Title|Kind|Authors|Year|Venue|Level|Tags|Why)\b", said, re.MULTILINE)
     assert asked == ["Venue", "Level"]
-    assert load_shelf(shelf.root).readings["how-a-gpu-waits"].level == "beginner"
+    assert load_shelf(reading_trial.root).readings["how-a-gpu-waits"].level == "beginner"
 
 
 def test_a_title_in_another_script_asks_for_its_language(
-    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+    reading_trial: Trial, metadata_web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    web.put("/pages/example.org/a-post", "<html lang=zh-CN><title>流水线并行</title>")
+    metadata_web.set_answer(
+        "/pages/example.org/a-post", "<html lang=zh-CN><title>流水线并行</title>"
+    )
     answers = ["", "en", "", "", "Pipelines", "post", "", "", "", "", "", "W."]
-    status, said = answer(shelf, monkeypatch, URL, answers)
+    status, said = answer_questions(reading_trial, monkeypatch, URL, answers)
     assert status == 0, said
     assert "  title is not in English; set lang" in said and "  an entry needs title_en" in said
-    reading = load_shelf(shelf.root).readings["pipelines"]
+    reading = load_shelf(reading_trial.root).readings["pipelines"]
     assert (reading.title, reading.lang, reading.title_en) == ("流水线并行", "zh", "Pipelines")
 
 
 def test_what_the_work_says_of_itself_is_shown_and_not_written(
-    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+    reading_trial: Trial, metadata_web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    web.record("/repos/te42kyfo/gpu-benches", "github.json", "application/json")
+    metadata_web.set_recorded_answer(
+        "/repos/te42kyfo/gpu-benches", "github.json", "application/json"
+    )
     url = "https://github.com/te42kyfo/gpu-benches"
-    status, said = answer(shelf, monkeypatch, url, ["", "", "", "", "", "", "", "W."])
+    status, said = answer_questions(
+        reading_trial, monkeypatch, url, ["", "", "", "", "", "", "", "W."]
+    )
     assert status == 0 and "its own summary: collection of benchmarks" in said
-    assert "collection" not in listed(shelf.root)
+    assert "collection" not in read_list(reading_trial.root)
 
 
 def test_an_end_of_the_answers_writes_nothing(
-    shelf: Trial, web: Web, monkeypatch: pytest.MonkeyPatch
+    reading_trial: Trial, metadata_web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = files(shelf.root)
-    status, said = answer(shelf, monkeypatch, PAPER, ["", ""])
-    assert status == 1 and "Abort" in said and files(shelf.root) == before
+    before = read_files(reading_trial.root)
+    status, said = answer_questions(reading_trial, monkeypatch, PAPER, ["", ""])
+    assert status == 1 and "Abort" in said and read_files(reading_trial.root) == before
 
 
 def test_answers_that_cannot_be_written_are_given_back(
-    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+    reading_trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     title = "Online normalizer calculation for softmax"
     answers = [title, "post", "", "", "", "", "", "Why it is worth it."]
-    status, said = answer(shelf, monkeypatch, URL, answers, "--offline")
-    assert status == 1 and listed(shelf.root) == FIRST
+    status, said = answer_questions(reading_trial, monkeypatch, URL, answers, "--offline")
+    assert status == 1 and read_list(reading_trial.root) == FIRST
     assert f"nothing was written; your answers were:\n- title: {title}\n" in said
     assert "  why: Why it is worth it." in said
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo-terminal")
-def test_a_terminal(shelf: Trial, web: Web) -> None:
+def test_a_terminal(reading_trial: Trial, metadata_web: Web) -> None:
     """As a person does it: a process of its own at a pseudo-terminal."""
     import pty
 
     code = (
         "import sys\nfrom warpshelf.cli import commands as cli, links\n"
         "from warpshelf.web.services import Endpoints\n"
-        f"links._endpoints = lambda: {web.endpoints!r}\n"
+        f"links._endpoints = lambda: {metadata_web.endpoints!r}\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
     words = ["links", "add", PAPER, "--topic", "kernels/softmax"]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": str(ROOT / "scripts")}
-    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=shelf.root, stdin=theirs,
-                               stdout=theirs, stderr=theirs, env=environment)  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=reading_trial.root,
+                               stdin=theirs, stdout=theirs, stderr=theirs,
+                               env=environment)  # fmt: skip
     os.close(theirs)
     said, answers = "", iter(["", "", "", "", "", "", "", "How pages help."])
     until = time.monotonic() + 60
@@ -276,5 +301,5 @@ def test_a_terminal(shelf: Trial, web: Web) -> None:
                     said += "\n"
     assert process.wait(10) == 0, said
     os.close(ours)
-    [reading] = load_shelf(shelf.root).topics["kernels/softmax"].readings[1:]
+    [reading] = load_shelf(reading_trial.root).topics["kernels/softmax"].readings[1:]
     assert (reading.why, reading.year) == ("How pages help.", 2023)

@@ -32,7 +32,7 @@ STATES = {
 }  # fmt: skip
 
 
-def survey(root: Path, states: dict[str, Health], ours: str = "Ours") -> CheckResult:
+def make_survey(root: Path, states: dict[str, Health], ours: str = "Ours") -> CheckResult:
     """A survey of a list with a link for each state, in their order; arXiv's where a title is."""
     entries, health = [], {}
     for number, (name, state) in enumerate(states.items()):
@@ -49,7 +49,7 @@ def survey(root: Path, states: dict[str, Health], ours: str = "Ours") -> CheckRe
 
 
 def test_lines_stand_in_groups_with_a_place_each(tmp_path: Path) -> None:
-    found = links.report_lines(survey(tmp_path, STATES))
+    found = links.report_lines(make_survey(tmp_path, STATES))
     heads = [line for line in found if re.fullmatch(r"[A-Z][^:]*: \d+", line)]
     assert heads == [
         "Gone: 1", "Moved permanently: 1", "Different title: 1",
@@ -67,7 +67,7 @@ def test_lines_stand_in_groups_with_a_place_each(tmp_path: Path) -> None:
 
 
 def test_what_was_left_is_said(tmp_path: Path) -> None:
-    found = survey(tmp_path, {"alive": STATES["alive"]})
+    found = make_survey(tmp_path, {"alive": STATES["alive"]})
     found.fresh, found.left, found.unread = 3, 2, 1
     assert links.report_lines(found) == [
         "1 link, 1 alive, 1 checked now, 3 seen alive recently and skipped, "
@@ -75,7 +75,7 @@ def test_what_was_left_is_said(tmp_path: Path) -> None:
     ]
 
 
-def inert(text: str) -> None:
+def assert_inert(text: str) -> None:
     """Fail where `text` holds more markup than the report itself writes."""
     bare = re.sub(r"^## [A-Z][A-Za-z, ]*: \d+$", "", text, flags=re.M)
     bare = re.sub(r'<a href="[\w&#;]+">([\w&#;]+)</a>', r"\1", bare)
@@ -86,9 +86,9 @@ def inert(text: str) -> None:
 
 
 def test_markdown_holds_no_markup_of_others(tmp_path: Path) -> None:
-    found = survey(tmp_path, STATES)
+    found = make_survey(tmp_path, STATES)
     text = links.report_markdown(found, "https://github.com/warpshelf/warpshelf")
-    inert(text)
+    assert_inert(text)
     assert "## Different title: 1" in text and "everyone" in text
     place = "https&#58;&#47;&#47;github&#46;com&#47;warpshelf&#47;warpshelf&#47;blob&#47;main"
     assert f'<a href="{place}&#47;docs&#47;tiles&#46;yml&#35;L5">' in text
@@ -103,27 +103,27 @@ def test_no_text_acts(tmp_path_factory: pytest.TempPathFactory, text: str) -> No
     if kept is None:
         return
     state = Health("alive", last_alive="2026-11-01", title_there=kept)
-    found = survey(tmp_path_factory.mktemp("any"), {"one": state})
-    inert(links.report_markdown(found))
+    found = make_survey(tmp_path_factory.mktemp("any"), {"one": state})
+    assert_inert(links.report_markdown(found))
     for line in links.report_lines(found):
         assert line.isprintable() and re.match(r"(?:docs/tiles\.yml:\d+: |[A-Z]|1 link, )", line)
 
 
 def test_a_long_report_is_cut_at_a_line(tmp_path: Path) -> None:
     states = {f"gone-{number}": STATES["gone"] for number in range(400)}
-    text = links.report_markdown(survey(tmp_path, states))
+    text = links.report_markdown(make_survey(tmp_path, states))
     assert 50_000 < len(text) < 65_536
     assert text.endswith("\n\nThe rest is cut, as a longer report would not fit.\n")
-    inert(text)
+    assert_inert(text)
 
 
 def test_all_well_is_said(tmp_path: Path) -> None:
-    text = links.report_markdown(survey(tmp_path, {"alive": STATES["alive"]}))
+    text = links.report_markdown(make_survey(tmp_path, {"alive": STATES["alive"]}))
     assert text == "1 link, 1 alive, 1 checked now.\n\nEvery link that was checked is alive.\n"
 
 
 def test_json_has_every_link_and_what_fails(tmp_path: Path) -> None:
-    said = links.report_json(survey(tmp_path, STATES))
+    said = links.report_json(make_survey(tmp_path, STATES))
     assert json.loads(json.dumps(said)) == said
     assert [link["state"] for link in said["links"]] == [state.state for state in STATES.values()]
     fails = {finding["group"]: finding["fails"] for finding in said["findings"]}

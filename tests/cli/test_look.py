@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
-from made_up_views import FIRST, SOURCE, view
+from made_up_views import FIRST, SOURCE, make_view
 
 from warpshelf.bench import make_views
 from warpshelf.contract import snippet
@@ -18,26 +18,29 @@ from warpshelf.look import view_store
 from warpshelf.look.view import View
 
 
-def keep(trial: Trial, *views: View) -> None:
+def keep_views(trial: Trial, *views: View) -> None:
     """Keep views as those of the snippet `transpose` of a trial project."""
     one = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "transpose")
     view_store.write_views(one, views)
 
 
 @pytest.fixture
-def made(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
+def viewed_trial(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """A project whose views are kept, where none can be made."""
-    folder = trial.snippet("transpose", sound_snippet()).parent
+    folder = trial.add_snippet("transpose", sound_snippet()).parent
     text = "\n" * (FIRST - 1) + "\n".join(SOURCE) + "\n"
     (folder / "transpose.cu").write_text(text, encoding="utf-8")
-    keep(trial, *(view(name, arch) for name in ("naive", "tiled") for arch in ("sm_80", "sm_90")))
+    keep_views(
+        trial,
+        *(make_view(name, arch) for name in ("naive", "tiled") for arch in ("sm_80", "sm_90")),
+    )
     monkeypatch.setattr(make_views, "_make_views", None)
     monkeypatch.setenv("COLUMNS", "100")
     return trial
 
 
-def test_without_a_variant_all_stand_in_a_table(made: Trial) -> None:
-    done = made.shelf("look", "transpose")
+def test_without_a_variant_all_stand_in_a_table(viewed_trial: Trial) -> None:
+    done = viewed_trial.run_shelf("look", "transpose")
     assert (done.returncode, done.stderr) == (0, "")
     title, head, *rows = done.stdout.split("\n\n")[0].strip().splitlines()
     assert title == "transpose on sm_90, 64 × 64 float32"
@@ -51,8 +54,8 @@ def test_without_a_variant_all_stand_in_a_table(made: Trial) -> None:
     assert "A bound is not a time" in done.stdout
 
 
-def test_a_variant_is_shown_line_by_line(made: Trial) -> None:
-    done = made.shelf("look", "transpose", "--variant", "naive")
+def test_a_variant_is_shown_line_by_line(viewed_trial: Trial) -> None:
+    done = viewed_trial.run_shelf("look", "transpose", "--variant", "naive")
     assert done.returncode == 0, done.stderr
     text = done.stdout
     assert text.startswith("\nnaive: transpose_naive on sm_90\n64 × 64 float32; 2 × 2 blocks of 32")
@@ -71,27 +74,27 @@ def test_a_variant_is_shown_line_by_line(made: Trial) -> None:
     assert "LDG.E.CONSTANT" not in text
 
 
-def test_machine_code_is_shown_where_it_is_asked_for(made: Trial) -> None:
-    text = made.shelf("look", "transpose", "--variant", "naive", "--sass").stdout
+def test_machine_code_is_shown_where_it_is_asked_for(viewed_trial: Trial) -> None:
+    text = viewed_trial.run_shelf("look", "transpose", "--variant", "naive", "--sass").stdout
     (load,) = (line.split() for line in text.splitlines() if "LDG.E.CONSTANT" in line)
     assert load[1].startswith("B------:R") and load[-1] == "transpose.cu:14"
 
 
 def test_nothing_is_wider_than_it_may_be_and_piped_it_is_plain(
-    made: Trial, monkeypatch: pytest.MonkeyPatch
+    viewed_trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for columns in (80, 100, 160):
         monkeypatch.setenv("COLUMNS", str(columns))
         for words in ((), ("--variant", "tiled", "--sass")):
-            lines = made.shelf("look", "transpose", *words).stdout.splitlines()
+            lines = viewed_trial.run_shelf("look", "transpose", *words).stdout.splitlines()
             assert max(map(len, lines)) <= columns
             assert all(line == line.rstrip() and "\x1b" not in line for line in lines)
 
 
-def test_a_program_reads_the_views_themselves(made: Trial) -> None:
-    done = made.shelf("look", "transpose", "--json", "--variant", "tiled")
+def test_a_program_reads_the_views_themselves(viewed_trial: Trial) -> None:
+    done = viewed_trial.run_shelf("look", "transpose", "--json", "--variant", "tiled")
     (found,) = json.loads(done.stdout)
-    assert found == view("tiled") | {"digest": found["digest"]}
+    assert found == make_view("tiled") | {"digest": found["digest"]}
 
 
 @pytest.mark.parametrize(
@@ -106,35 +109,35 @@ def test_a_program_reads_the_views_themselves(made: Trial) -> None:
     ],
 )
 def test_an_unknown_name_is_wrong_usage(
-    made: Trial, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    viewed_trial: Trial, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
-    done = made.shelf("look", *words)
+    done = viewed_trial.run_shelf("look", *words)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.replace("│", " ").split()), done.stderr
 
 
 def test_what_has_no_kernel_is_told(trial: Trial) -> None:
     shutil.copytree(ROOT / "snippets/ring_steps", trial.root / "snippets/ring_steps")
-    done = trial.shelf("look", "ring_steps")
+    done = trial.run_shelf("look", "ring_steps")
     assert done.returncode == 1
     assert done.stderr.startswith("snippets/ring_steps/ring_steps.py: is a model and has no kernel")
 
 
-def committed(trial: Trial) -> None:
+def commit_all(trial: Trial) -> None:
     who = ("-c", "user.name=Nobody", "-c", "user.email=nobody@example.org")
     for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "All")):
         subprocess.run(["git", "-C", trial.root, *words], check=True, capture_output=True)
 
 
-def test_a_commit_is_compared_variant_by_variant(made: Trial) -> None:
-    committed(made)
-    path = made.root / "snippets/transpose/transpose.py"
+def test_a_commit_is_compared_variant_by_variant(viewed_trial: Trial) -> None:
+    commit_all(viewed_trial)
+    path = viewed_trial.root / "snippets/transpose/transpose.py"
     path.write_text(f"{path.read_text()}\nCHANGED = 1\n")
-    now = view("naive", registers=40)
+    now = make_view("naive", registers=40)
     now["lines"][4]["sectors"] = now["total"]["sectors"] = 640
-    keep(made, now, view("tiled"))
-    done = made.shelf("look", "transpose", "--against", "HEAD")
+    keep_views(viewed_trial, now, make_view("tiled"))
+    done = viewed_trial.run_shelf("look", "transpose", "--against", "HEAD")
     assert done.returncode == 0, done.stderr
     naive, tiled = done.stdout.strip().split("\n\n")
     rows = [line.split() for line in naive.splitlines()]
@@ -142,21 +145,21 @@ def test_a_commit_is_compared_variant_by_variant(made: Trial) -> None:
     assert ["registers", "24", "40", "+16"] in rows
     assert ["sectors", "4,608", "640", "×0.139"] in rows
     assert tiled.splitlines() == ["tiled: transpose_tiled, sm_90", "  no difference"]
-    done = made.shelf("look", "transpose", "--against", "HEAD", "--json")
+    done = viewed_trial.run_shelf("look", "transpose", "--against", "HEAD", "--json")
     first, second = json.loads(done.stdout)
     assert {"figure": "registers", "before": 24, "after": 40} in first["figures"]
     assert second["figures"] == second["lines"] == []
 
 
-def test_what_is_on_one_side_alone_is_told(made: Trial) -> None:
-    committed(made)
-    path = made.root / "snippets/transpose/transpose.py"
+def test_what_is_on_one_side_alone_is_told(viewed_trial: Trial) -> None:
+    commit_all(viewed_trial)
+    path = viewed_trial.root / "snippets/transpose/transpose.py"
     path.write_text(f"{path.read_text()}\nCHANGED = 1\n")
-    keep(made, view("naive"), view("tiled") | {"variant": "float4"})
-    done = made.shelf("look", "transpose", "--against", "HEAD")
+    keep_views(viewed_trial, make_view("naive"), make_view("tiled") | {"variant": "float4"})
+    done = viewed_trial.run_shelf("look", "transpose", "--against", "HEAD")
     assert "float4: transpose_tiled exists only now" in done.stdout
     assert "tiled: transpose_tiled exists only at HEAD" in done.stdout
-    done = made.shelf("look", "transpose", "--variant", "float4", "--against", "HEAD")
+    done = viewed_trial.run_shelf("look", "transpose", "--variant", "float4", "--against", "HEAD")
     assert done.stdout.strip() == "float4: transpose_tiled exists only now"
 
 
@@ -164,7 +167,7 @@ def test_the_manual_shows_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> Non
     text = (ROOT / "docs/about/contributing.md").read_text(encoding="utf-8")
     head, block = text.partition('```text title="shelf look ')[2].split("```")[0].split('"\n')
     monkeypatch.setenv("COLUMNS", "88")
-    done = Trial(ROOT).shelf("look", *head.split())
+    done = Trial(ROOT).run_shelf("look", *head.split())
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     shown = [line for line in block.splitlines() if line not in ("", "…")]
@@ -174,7 +177,7 @@ def test_the_manual_shows_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Trial:
+def kernel_trial(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A project with a real kernel, small, of which no views are kept."""
     from conftest import new_trial
 
@@ -186,13 +189,17 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Trial:
     return trial
 
 
-def test_what_is_not_kept_is_made_and_saved_and_compared(real: Trial, tmp_path: Path) -> None:
+def test_what_is_not_kept_is_made_and_saved_and_compared(
+    kernel_trial: Trial, tmp_path: Path
+) -> None:
     saved = tmp_path / "tiled.ptx"
-    done = real.shelf("look", "transpose", "--variant", "tiled", "--save", str(saved))
+    done = kernel_trial.run_shelf("look", "transpose", "--variant", "tiled", "--save", str(saved))
     assert done.returncode == 0, done.stderr
     assert (done.stdout, "viewing   transpose" in done.stderr) == ("", True)
     assert "transpose_tiled" in saved.read_text().splitlines()[0]
-    done = real.shelf("look", "transpose", "--variant", "padded", "--against", str(saved))
+    done = kernel_trial.run_shelf(
+        "look", "transpose", "--variant", "padded", "--against", str(saved)
+    )
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.strip().splitlines()]
     assert " ".join(rows[0]).startswith("padded: transpose_tiled<Padded>, both assembled by ptxas ")
@@ -200,13 +207,13 @@ def test_what_is_not_kept_is_made_and_saved_and_compared(real: Trial, tmp_path: 
     assert ["shared", "bytes", "4,096", "4,224", "+3.1", "%"] in rows
 
 
-def test_limits_that_a_view_breaks_are_told_below_it(real: Trial) -> None:
-    path = real.root / "snippets/transpose/cases.py"
+def test_limits_that_a_view_breaks_are_told_below_it(kernel_trial: Trial) -> None:
+    path = kernel_trial.root / "snippets/transpose/cases.py"
     before = path.read_text()
     asked = '"transpose_naive": {"sectors_over_ideal": 2, '
     path.write_text(before.replace('"transpose_naive": {', asked))
     try:
-        done = real.shelf("look", "transpose", "--variant", "naive")
+        done = kernel_trial.run_shelf("look", "transpose", "--variant", "naive")
     finally:
         path.write_text(before)
     assert done.returncode == 1

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from conftest import Trial
-from made_up_records import facts, honest, record
-from versioned_project import NAME, SLUG, Repository, times
+from made_up_records import make_facts, make_honest, make_record
+from versioned_project import NAME, SLUG, Repository, make_timed_case
 
 from warpshelf.core.files import dump_json
 from warpshelf.records import bundle, history
@@ -18,14 +18,20 @@ COMPARE = ("compare", NAME)
 
 
 @pytest.fixture
-def repository(trial: Trial) -> Repository:
+def measured_repository(trial: Trial) -> Repository:
     """Three versions on one GPU, the last slower by one variant, and a second GPU."""
     found = Repository(trial)
     dates = iter(f"2031-0{number}-01T00:00:00Z" for number in range(1, 9))
-    found.measure(times(1), date=next(dates), digest=OLD, software={"driver": "550.1"})
-    found.measure(times(0.8), date=next(dates), software={"driver": "550.1"})
-    found.measure(times(0.8, 1.5, 2.0), date=next(dates), software={"driver": "580.2"})
-    found.measure(times(0.5), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1")
+    found.commit_record(
+        make_timed_case(1), date=next(dates), digest=OLD, software={"driver": "550.1"}
+    )
+    found.commit_record(make_timed_case(0.8), date=next(dates), software={"driver": "550.1"})
+    found.commit_record(
+        make_timed_case(0.8, 1.5, 2.0), date=next(dates), software={"driver": "580.2"}
+    )
+    found.commit_record(
+        make_timed_case(0.5), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1"
+    )
     return found
 
 
@@ -34,15 +40,15 @@ def repository(trial: Trial) -> Repository:
 
 def test_nothing_timed_says_how_to(trial: Trial) -> None:
     bare = Repository(trial)
-    bare.put(record(0), "cpu")
-    done = trial.shelf(*HISTORY)
+    bare.write_record(make_record(0), "cpu")
+    done = trial.run_shelf(*HISTORY)
     assert done.returncode == 0 and "nothing is timed yet" in done.stdout
     assert "`shelf run sound`" in " ".join(done.stdout.split())
-    assert json.loads(trial.shelf(*HISTORY, "--json").stdout)["machines"] == []
+    assert json.loads(trial.run_shelf(*HISTORY, "--json").stdout)["machines"] == []
 
 
-def test_versions_and_changes_are_shown(repository: Repository) -> None:
-    done = repository.trial.shelf(*HISTORY)
+def test_versions_and_changes_are_shown(measured_repository: Repository) -> None:
+    done = measured_repository.trial.run_shelf(*HISTORY)
     assert done.returncode == 0, done.stderr
     text = done.stdout
     assert f"{SLUG}: Imaginary G9 80GB, 3 versions" in text
@@ -56,27 +62,29 @@ def test_versions_and_changes_are_shown(repository: Repository) -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_one_machine_is_chosen_by_kind_or_key(repository: Repository) -> None:
-    repository.put(repository.made(times(3)), f"{SLUG}.2")
-    shown = repository.trial.shelf(*HISTORY, "--machine", SLUG).stdout
+def test_one_machine_is_chosen_by_kind_or_key(measured_repository: Repository) -> None:
+    measured_repository.write_record(
+        measured_repository.make_record(make_timed_case(3)), f"{SLUG}.2"
+    )
+    shown = measured_repository.trial.run_shelf(*HISTORY, "--machine", SLUG).stdout
     assert "imaginary-z1" not in shown and f"{SLUG}.2: " in shown
-    shown = repository.trial.shelf(*HISTORY, "--machine", f"{SLUG}.2").stdout
+    shown = measured_repository.trial.run_shelf(*HISTORY, "--machine", f"{SLUG}.2").stdout
     assert f"{SLUG}: " not in shown and f"{SLUG}.2: " in shown
-    done = repository.trial.shelf(*HISTORY, "--machine", "nobody")
+    done = measured_repository.trial.run_shelf(*HISTORY, "--machine", "nobody")
     assert done.returncode == 2 and "imaginary-z1" in done.stderr
 
 
-def test_a_record_that_is_gone_is_still_in_the_history(repository: Repository) -> None:
-    repository.place("imaginary-z1").unlink()
-    repository.place().write_text("{")
-    repository.commit("Remove")
-    text = repository.trial.shelf(*HISTORY).stdout
+def test_a_record_that_is_gone_is_still_in_the_history(measured_repository: Repository) -> None:
+    measured_repository.locate_record("imaginary-z1").unlink()
+    measured_repository.locate_record().write_text("{")
+    measured_repository.commit_all("Remove")
+    text = measured_repository.trial.run_shelf(*HISTORY).stdout
     assert "Imaginary Z1, one version; its record has been removed" in text
     assert "is not the JSON of a record: not shown" in text
 
 
-def test_as_json(repository: Repository) -> None:
-    found = json.loads(repository.trial.shelf(*HISTORY, "--json").stdout)
+def test_as_json(measured_repository: Repository) -> None:
+    found = json.loads(measured_repository.trial.run_shelf(*HISTORY, "--json").stdout)
     assert found["snippet"] == NAME and found["remarks"] == []
     first = found["machines"][0]
     assert [one["driver"] for one in first["versions"]] == ["550.1", "550.1", "580.2"]
@@ -89,72 +97,88 @@ def test_as_json(repository: Repository) -> None:
 # Slower than before.
 
 
-def slow(repository: Repository) -> list[str]:
-    done = repository.trial.shelf("check")
+def list_slowdowns(repository: Repository) -> list[str]:
+    done = repository.trial.run_shelf("check")
     return [line for line in done.stderr.splitlines() if "slower than before" in line]
 
 
-def test_a_slower_record_is_a_finding_until_somebody_says_why(repository: Repository) -> None:
-    before = repository.place().read_bytes()
-    [line] = slow(repository)
+def test_a_slower_record_is_a_finding_until_somebody_says_why(
+    measured_repository: Repository,
+) -> None:
+    before = measured_repository.locate_record().read_bytes()
+    [line] = list_slowdowns(measured_repository)
     assert line.startswith(f"snippets/sound/results/{SLUG}.json: is slower than before: online, ")
     assert "120 µs (118 µs to 124 µs) against 180 µs (176 µs to 185 µs)" in line
     assert "driver 550.1 → 580.2, torch 2.13.0, Triton 3.7.1, SM clock 1980 MHz" in line
     assert "temperature 55 °C" in line and "torch, 4096" not in line  # a library is not ours
-    done = repository.trial.shelf(*HISTORY, "--because", " the driver \n spills ")
+    done = measured_repository.trial.run_shelf(*HISTORY, "--because", " the driver \n spills ")
     assert (done.returncode, done.stdout) == (0, "wrote snippets/sound/slower.yml\n")
-    assert repository.place().read_bytes() == before  # which a job may have signed
-    assert slow(repository) == []
-    assert "3 may be slower: the driver spills" in repository.trial.shelf(*HISTORY).stdout
-    repository.commit()
-    assert slow(repository) == []
+    assert measured_repository.locate_record().read_bytes() == before  # which a job may have signed
+    assert list_slowdowns(measured_repository) == []
+    assert (
+        "3 may be slower: the driver spills" in measured_repository.trial.run_shelf(*HISTORY).stdout
+    )
+    measured_repository.commit_all()
+    assert list_slowdowns(measured_repository) == []
     # Who measures again has to say it again, if it is slower still.
-    repository.put(repository.made(times(0.8, 2.0), date="2031-09-01T00:00:00Z"))
-    assert len(slow(repository)) == 1
+    measured_repository.write_record(
+        measured_repository.make_record(make_timed_case(0.8, 2.0), date="2031-09-01T00:00:00Z")
+    )
+    assert len(list_slowdowns(measured_repository)) == 1
 
 
-def test_what_is_not_committed_is_held_against_head(repository: Repository) -> None:
-    repository.put(repository.made(times(0.8), date="2031-09-01T00:00:00Z"))
-    assert slow(repository) == []
-    repository.put(repository.made(times(1.6, 1.5), date="2031-09-01T00:00:00Z"))
-    [line] = slow(repository)
+def test_what_is_not_committed_is_held_against_head(measured_repository: Repository) -> None:
+    measured_repository.write_record(
+        measured_repository.make_record(make_timed_case(0.8), date="2031-09-01T00:00:00Z")
+    )
+    assert list_slowdowns(measured_repository) == []
+    measured_repository.write_record(
+        measured_repository.make_record(make_timed_case(1.6, 1.5), date="2031-09-01T00:00:00Z")
+    )
+    [line] = list_slowdowns(measured_repository)
     assert "one pass, " in line
 
 
-def test_a_stale_record_is_not_held_up(repository: Repository) -> None:
-    repository.path.write_text(repository.path.read_text() + "\nCHANGED = 1\n")
-    assert slow(repository) == []
+def test_a_stale_record_is_not_held_up(measured_repository: Repository) -> None:
+    measured_repository.path.write_text(measured_repository.path.read_text() + "\nCHANGED = 1\n")
+    assert list_slowdowns(measured_repository) == []
 
 
-def test_many_cases_are_one_line_a_function(repository: Repository) -> None:
+def test_many_cases_are_one_line_a_function(measured_repository: Repository) -> None:
     sides = (1024, 2048, 4096)
-    repository.measure(*(times(1, n=n) for n in sides), date="2031-09-01T00:00:00Z")
-    cases = [times(1.2 + n / 8192, 1.4, n=n) for n in sides]
-    repository.put(repository.made(*cases, date="2031-10-01T00:00:00Z"))
-    lines = slow(repository)
+    measured_repository.commit_record(
+        *(make_timed_case(1, n=n) for n in sides), date="2031-09-01T00:00:00Z"
+    )
+    cases = [make_timed_case(1.2 + n / 8192, 1.4, n=n) for n in sides]
+    measured_repository.write_record(
+        measured_repository.make_record(*cases, date="2031-10-01T00:00:00Z")
+    )
+    lines = list_slowdowns(measured_repository)
     assert len(lines) == 2 and all("(and in 2 more)" in line for line in lines)
     assert any("one pass, 4096 × 4096" in line for line in lines)  # the worst
 
 
-def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
-    trial = repository.trial
-    before = repository.place().read_bytes()
+def test_a_reason_needs_something_to_explain(measured_repository: Repository) -> None:
+    trial = measured_repository.trial
+    before = measured_repository.locate_record().read_bytes()
     for machine, says in ((("--machine", "imaginary-z1"), "no record is slower"),):
-        done = trial.shelf(*HISTORY, "--because", "why", *machine)
+        done = trial.run_shelf(*HISTORY, "--because", "why", *machine)
         assert done.returncode == 1 and says in done.stderr
     for reason in ("", "  ", "x" * 501, "\x1b[31mred"):
-        assert trial.shelf(*HISTORY, "--because", reason).returncode == 2
+        assert trial.run_shelf(*HISTORY, "--because", reason).returncode == 2
     key = "imaginary-z1"
-    repository.put(
-        repository.made(times(0.7), slug=key, device="Imaginary Z1", date="2032-01-01T00:00:00Z"),
+    measured_repository.write_record(
+        measured_repository.make_record(
+            make_timed_case(0.7), slug=key, device="Imaginary Z1", date="2032-01-01T00:00:00Z"
+        ),
         key,
     )
-    done = trial.shelf(*HISTORY, "--because", "why")
+    done = trial.run_shelf(*HISTORY, "--because", "why")
     assert done.returncode == 1 and f"{SLUG}, {key}" in done.stderr
-    assert repository.place().read_bytes() == before
-    done = trial.shelf(*HISTORY, "--because", "why", "--machine", key, "--json")
+    assert measured_repository.locate_record().read_bytes() == before
+    done = trial.run_shelf(*HISTORY, "--because", "why", "--machine", key, "--json")
     assert json.loads(done.stdout)["written"] == "snippets/sound/slower.yml"
-    [reason] = history.load_reasons(repository.project, NAME).items()
+    [reason] = history.load_reasons(measured_repository.project, NAME).items()
     assert reason == ((key, "2032-01-01T00:00:00Z"), "why")
 
 
@@ -162,10 +186,10 @@ def test_a_reason_needs_something_to_explain(repository: Repository) -> None:
 
 
 def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
+    measured_repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    done = repository.trial.shelf(*COMPARE, "--with", f"{SLUG}@HEAD~2")
+    done = measured_repository.trial.run_shelf(*COMPARE, "--with", f"{SLUG}@HEAD~2")
     assert done.returncode == 0, done.stderr
     assert f"sound: {SLUG}, then {SLUG}@" in done.stdout
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
@@ -176,14 +200,16 @@ def test_one_record_beside_the_newest_of_its_kind_or_of_any_gpu(
     assert any(line.startswith("online 180 µs") and line.endswith("1.50× faster") for line in lines)
     assert any(line.startswith("one pass") and line.endswith("tie") for line in lines)
     assert "…" not in done.stdout  # all of it is seen on a terminal of 80 columns
-    done = repository.trial.shelf(*COMPARE, "--with", "imaginary-z1")
+    done = measured_repository.trial.run_shelf(*COMPARE, "--with", "imaginary-z1")
     assert f"sound: {SLUG}, then imaginary-z1" in done.stdout
 
 
-def test_any_two_records(repository: Repository) -> None:
-    file = repository.root / "mine.json"
-    file.write_text(dump_json(repository.made(times(2), times(1, n=64))))
-    done = repository.trial.shelf(
+def test_any_two_records(measured_repository: Repository) -> None:
+    file = measured_repository.root / "mine.json"
+    file.write_text(
+        dump_json(measured_repository.make_record(make_timed_case(2), make_timed_case(1, n=64)))
+    )
+    done = measured_repository.trial.run_shelf(
         *COMPARE, "--with", "imaginary-z1", "--with", "mine.json", "--json"
     )
     found = json.loads(done.stdout)
@@ -195,25 +221,27 @@ def test_any_two_records(repository: Repository) -> None:
     assert rows["one pass", "64 × 4096 float32 scale 1"]["standing"] == "on one only"
 
 
-def test_a_record_in_a_bundle(repository: Repository) -> None:
-    mine = repository.made(times(2))
-    other = repository.made(times(2), slug="imaginary-z1", device="Imaginary Z1")
-    cpu = record(0, snippet=NAME)
-    foreign = record()
-    file = repository.root / "records.json"
+def test_a_record_in_a_bundle(measured_repository: Repository) -> None:
+    mine = measured_repository.make_record(make_timed_case(2))
+    other = measured_repository.make_record(
+        make_timed_case(2), slug="imaginary-z1", device="Imaginary Z1"
+    )
+    cpu = make_record(0, snippet=NAME)
+    foreign = make_record()
+    file = measured_repository.root / "records.json"
     file.write_text(bundle.bundle_text([foreign, cpu, mine]))
     compare = (*COMPARE, "--with", "records.json")
-    assert "records.json#imaginary-g9-80gb" in repository.trial.shelf(*compare).stdout
-    assert "records.json#cpu" in repository.trial.shelf(
+    assert "records.json#imaginary-g9-80gb" in measured_repository.trial.run_shelf(*compare).stdout
+    assert "records.json#cpu" in measured_repository.trial.run_shelf(
         *COMPARE, "--with", "records.json#cpu", "--with", SLUG
     ).stdout  # fmt: skip
     file.write_text(bundle.bundle_text([cpu, mine, other]))
-    done = repository.trial.shelf(*compare)
+    done = measured_repository.trial.run_shelf(*compare)
     assert done.returncode == 1 and "has 3 records of sound: cpu, " in done.stderr
     named = (*COMPARE, "--with", "records.json#imaginary-z1")
-    assert "then records.json#imaginary-z1" in repository.trial.shelf(*named).stdout
+    assert "then records.json#imaginary-z1" in measured_repository.trial.run_shelf(*named).stdout
     file.write_text(bundle.bundle_text([foreign]))
-    assert "has no record of sound" in repository.trial.shelf(*compare).stderr
+    assert "has no record of sound" in measured_repository.trial.run_shelf(*compare).stderr
 
 
 @pytest.mark.parametrize(
@@ -228,62 +256,77 @@ def test_a_record_in_a_bundle(repository: Repository) -> None:
     ],
 )
 def test_a_name_that_means_nothing_is_one_line(
-    repository: Repository, name: str, says: str
+    measured_repository: Repository, name: str, says: str
 ) -> None:
-    done = repository.trial.shelf(*COMPARE, "--with", name)
+    done = measured_repository.trial.run_shelf(*COMPARE, "--with", name)
     assert done.returncode == 1 and says in done.stderr
     assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
 
 
-def test_a_committed_record_without_a_possible_time_is_one_line(repository: Repository) -> None:
-    broken = repository.made(times(1))
+def test_a_committed_record_without_a_possible_time_is_one_line(
+    measured_repository: Repository,
+) -> None:
+    broken = measured_repository.make_record(make_timed_case(1))
     broken["cases"][0]["results"][0]["time"] |= {"median": 0.0, "p20": 0.0, "p80": 0.0}
-    repository.put(broken)
-    repository.commit()
-    repository.put(repository.made(times(1)))
-    done = repository.trial.shelf(*COMPARE, "--with", f"{SLUG}@HEAD", "--with", SLUG)
+    measured_repository.write_record(broken)
+    measured_repository.commit_all()
+    measured_repository.write_record(measured_repository.make_record(make_timed_case(1)))
+    done = measured_repository.trial.run_shelf(*COMPARE, "--with", f"{SLUG}@HEAD", "--with", SLUG)
     says = f"{SLUG}@HEAD: cannot be read: 'one pass' has no possible time"
     assert done.returncode == 1 and done.stderr.startswith(says)
     assert len(done.stderr.splitlines()) == 1 and done.stdout == ""
 
 
-def test_two_is_company(repository: Repository) -> None:
+def test_two_is_company(measured_repository: Repository) -> None:
     three = ("--with", SLUG) * 3
-    assert repository.trial.shelf(*COMPARE, *three).returncode == 2
-    repository.place("imaginary-z1").unlink()
-    done = repository.trial.shelf(*COMPARE, "--with", SLUG)
+    assert measured_repository.trial.run_shelf(*COMPARE, *three).returncode == 2
+    measured_repository.locate_record("imaginary-z1").unlink()
+    done = measured_repository.trial.run_shelf(*COMPARE, "--with", SLUG)
     assert done.returncode == 1 and "is the only record of sound" in done.stderr
 
 
-def test_errors_and_facts_where_there_are_no_times(repository: Repository) -> None:
-    one = record(0, snippet=NAME, facts=facts())
-    other = record(0, snippet=NAME, facts=facts()[:1])
+def test_errors_and_facts_where_there_are_no_times(measured_repository: Repository) -> None:
+    one = make_record(0, snippet=NAME, facts=make_facts())
+    other = make_record(0, snippet=NAME, facts=make_facts()[:1])
     for name, found in (("one.json", one), ("other.json", other)):
-        (repository.root / name).write_text(dump_json(found))
-    text = repository.trial.shelf(*COMPARE, "--with", "one.json", "--with", "other.json").stdout
+        (measured_repository.root / name).write_text(dump_json(found))
+    text = measured_repository.trial.run_shelf(
+        *COMPARE, "--with", "one.json", "--with", "other.json"
+    ).stdout
     assert "All conditions are the same" in text and "3.10e-8" in text and "FLOPs" in text
 
 
 # Side by side.
 
 
-def test_who_stands_beside_another_is_told(repository: Repository) -> None:
-    disagrees = repository.made(times(3), date="2031-09-01T00:00:00Z")
-    repository.put(disagrees, f"{SLUG}.2")
+def test_who_stands_beside_another_is_told(measured_repository: Repository) -> None:
+    disagrees = measured_repository.make_record(make_timed_case(3), date="2031-09-01T00:00:00Z")
+    measured_repository.write_record(disagrees, f"{SLUG}.2")
     line = f"snippets/sound/results/{SLUG}.2.json: stands beside {SLUG}.json: they disagree on "
-    told = repository.trial.shelf("check").stderr
+    told = measured_repository.trial.run_shelf("check").stderr
     [said] = [row for row in told.splitlines() if "stands beside" in row]
     assert said.startswith(line) and "driver 580.2 → 999.1" in said
-    repository.put(repository.made(times(0.8, 1.5, 2.0)), f"{SLUG}.2")
-    assert "they agree within the spread of both" in repository.trial.shelf("check").stderr
+    measured_repository.write_record(
+        measured_repository.make_record(make_timed_case(0.8, 1.5, 2.0)), f"{SLUG}.2"
+    )
+    assert (
+        "they agree within the spread of both"
+        in measured_repository.trial.run_shelf("check").stderr
+    )
 
 
-def test_import_says_why_a_record_is_put_beside_another(repository: Repository) -> None:
-    repository.put(honest(repository.cpu(times(1))), "cpu")
-    file = repository.root / "records.json"
-    small = repository.cpu()["cases"][0]
-    file.write_text(bundle.bundle_text([honest(repository.made(small, times(3)))]))
-    done = repository.trial.shelf("import", "records.json", "--by", "Ada Lovelace")
+def test_import_says_why_a_record_is_put_beside_another(measured_repository: Repository) -> None:
+    measured_repository.write_record(
+        make_honest(measured_repository.make_cpu_record(make_timed_case(1))), "cpu"
+    )
+    file = measured_repository.root / "records.json"
+    small = measured_repository.make_cpu_record()["cases"][0]
+    file.write_text(
+        bundle.bundle_text(
+            [make_honest(measured_repository.make_record(small, make_timed_case(3)))]
+        )
+    )
+    done = measured_repository.trial.run_shelf("import", "records.json", "--by", "Ada Lovelace")
     assert done.returncode == 0, done.stderr
     written, told = done.stdout.splitlines()
     assert written == f"wrote snippets/sound/results/{SLUG}.2.json"

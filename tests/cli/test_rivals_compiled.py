@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Trial, sound_snippet
-from made_up_views import view
+from made_up_views import make_view
 
 from warpshelf.bench import compiling
 from warpshelf.contract import snippet
@@ -45,83 +45,91 @@ ENTRY = """\
 """
 
 
-def git(folder: Path, *words: str) -> str:
+def call_git(folder: Path, *words: str) -> str:
     identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
     command = ["git", "-C", str(folder), *identity, *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture
-def clones(tmp_path: Path) -> Path:
+def rival_clones(tmp_path: Path) -> Path:
     folder = tmp_path / "clones" / "owner" / "library"
     (folder / "ops").mkdir(parents=True)
     (folder / "ops" / "scale.py").write_text(KERNEL)
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "first")
+    call_git(folder, "init", "--quiet")
+    call_git(folder, "add", ".")
+    call_git(folder, "commit", "--quiet", "--message", "first")
     return tmp_path / "clones"
 
 
 @pytest.fixture
-def sound(trial: Trial, clones: Path) -> Snippet:
+def rivalled_snippet(trial: Trial, rival_clones: Path) -> Snippet:
     """A snippet with a view of its naive kernel, whose rivals.yml names the clone's kernel."""
-    folder = trial.snippet("transpose", sound_snippet()).parent
-    commit = git(clones / "owner" / "library", "rev-parse", "HEAD")
+    folder = trial.add_snippet("transpose", sound_snippet()).parent
+    commit = call_git(rival_clones / "owner" / "library", "rev-parse", "HEAD")
     (folder / "rivals.yml").write_text(ENTRY.format(commit=commit))
     one = snippet.read_snippet(Project(trial.root), folder)
-    view_store.write_views(one, [view("naive") | {"compiler": compiler()}])
+    view_store.write_views(one, [make_view("naive") | {"compiler": name_compiler()}])
     return one
 
 
-def compiler() -> str:
+def name_compiler() -> str:
     import triton
 
     return f"Triton {triton.__version__}"
 
 
-def said(one: Snippet) -> list[str]:
+def list_rival_findings(one: Snippet) -> list[str]:
     return [str(finding) for finding in build_snippet_pages.check_rivals(one)]
 
 
-def change(one: Snippet, old: str, new: str) -> None:
+def edit_rivals(one: Snippet, old: str, new: str) -> None:
     path = one.folder / "rivals.yml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
 @pytest.mark.exhaustive("public kernels, compiled by their own means")
-def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clones: Path) -> None:
-    (told,) = said(sound)
+def test_a_kernel_is_compiled_kept_and_current(
+    trial: Trial, rivalled_snippet: Snippet, rival_clones: Path
+) -> None:
+    (told,) = list_rival_findings(rivalled_snippet)
     assert "rivals.yml:1: scale has no build that matches its entry; run `shelf rivals" in told
-    words = ("rivals", "transpose", "--checkouts", str(clones))
-    done = trial.shelf(*words)
+    words = ("rivals", "transpose", "--checkouts", str(rival_clones))
+    done = trial.run_shelf(*words)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("wrote snippets/transpose/rivals.json\n")
-    assert trial.shelf(*words).stdout.endswith(
+    assert trial.run_shelf(*words).stdout.endswith(
         "nothing changed in snippets/transpose/rivals.json\n"
     )
-    assert said(sound) == []
-    kept_view = view_store.load_summaries(sound)[0][0]
-    ((pair,), findings) = build_snippet_pages.pair_rivals(sound, [kept_view])
-    assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == compiler()
+    assert list_rival_findings(rivalled_snippet) == []
+    kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
+    ((pair,), findings) = build_snippet_pages.pair_rivals(rivalled_snippet, [kept_view])
+    assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == name_compiler()
     assert pair.answer.builds["sm_90"]["loop"] == {}
     assert pair.answer.builds["sm_90"]["bytes"] == 8  # one load and one store of 4 bytes a lane
     # It is none of what a record is bound to.
-    assert snippet.read_snippet(sound.project, sound.folder).digest == sound.digest
+    assert (
+        snippet.read_snippet(rivalled_snippet.project, rivalled_snippet.folder).digest
+        == rivalled_snippet.digest
+    )
 
-    change(sound, "BLOCK: 128", "BLOCK: 256")
-    stale = said(sound)
+    edit_rivals(rivalled_snippet, "BLOCK: 128", "BLOCK: 256")
+    stale = list_rival_findings(rivalled_snippet)
     assert len(stale) == 2 and "has no build that matches its entry" in stale[0]
     assert "rivals.json: holds builds of kernels that rivals.yml does not name: 1" in stale[1]
-    assert build_snippet_pages.pair_rivals(sound, [kept_view])[0] == []
-    change(sound, "BLOCK: 256", "BLOCK: 128")
-    change(sound, "transpose_naive", "transpose_tiled")
-    (told,) = said(sound)
+    assert build_snippet_pages.pair_rivals(rivalled_snippet, [kept_view])[0] == []
+    edit_rivals(rivalled_snippet, "BLOCK: 256", "BLOCK: 128")
+    edit_rivals(rivalled_snippet, "transpose_naive", "transpose_tiled")
+    (told,) = list_rival_findings(rivalled_snippet)
     assert "naive: transpose_tiled, which has no view; name one of naive: transpose_naive" in told
-    change(sound, "transpose_tiled", "transpose_naive")
-    path = sound.folder / "rivals.json"
-    path.write_text(path.read_text().replace(compiler(), "Triton 2.0"))
-    assert f"scale is compiled by Triton 2.0, ours by {compiler()}" in said(sound)[0]
+    edit_rivals(rivalled_snippet, "transpose_tiled", "transpose_naive")
+    path = rivalled_snippet.folder / "rivals.json"
+    path.write_text(path.read_text().replace(name_compiler(), "Triton 2.0"))
+    assert (
+        f"scale is compiled by Triton 2.0, ours by {name_compiler()}"
+        in list_rival_findings(rivalled_snippet)[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,57 +142,61 @@ def test_a_kernel_is_compiled_kept_and_current(trial: Trial, sound: Snippet, clo
     ],
 )
 def test_what_cannot_be_compiled_is_told_and_nothing_is_lost(
-    trial: Trial, sound: Snippet, clones: Path, old: str, new: str, says: str
+    trial: Trial, rivalled_snippet: Snippet, rival_clones: Path, old: str, new: str, says: str
 ) -> None:
     before = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {})}
-    builds.write_rivals(sound.folder, before)
-    change(sound, old, new)
-    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    builds.write_rivals(rivalled_snippet.folder, before)
+    edit_rivals(rivalled_snippet, old, new)
+    done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     assert done.returncode == 1
     (told,) = done.stderr.splitlines()
     assert told.startswith("snippets/transpose/rivals.yml:") and says in told
-    assert builds.load_rivals(sound.folder, "")[0] == before
+    assert builds.load_rivals(rivalled_snippet.folder, "")[0] == before
 
 
 def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
-    trial: Trial, sound: Snippet, clones: Path
+    trial: Trial, rivalled_snippet: Snippet, rival_clones: Path
 ) -> None:
-    path = sound.folder / "rivals.yml"
+    path = rivalled_snippet.folder / "rivals.yml"
     path.write_text(ENTRY.format(commit="0" * 40))
-    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     assert done.returncode == 1 and "has no commit 0000" in done.stderr
     path.unlink()
-    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     assert done.returncode == 1 and "rivals.yml: is missing; list the public kernels" in done.stderr
 
 
 def test_more_names_than_a_command_takes_cost_their_entry_alone(
-    trial: Trial, sound: Snippet, clones: Path
+    trial: Trial, rivalled_snippet: Snippet, rival_clones: Path
 ) -> None:
-    library = clones / "owner" / "library"
-    blob = git(library, "rev-parse", "HEAD:ops/scale.py")
+    library = rival_clones / "owner" / "library"
+    blob = call_git(library, "rev-parse", "HEAD:ops/scale.py")
     lines = [f"100644 {blob}\tops/{'x' * 60}_{number}.py\n" for number in range(40_000)]
     command = ["git", "-C", str(library), "update-index", "--index-info"]
     subprocess.run(command, input="".join(lines), check=True, text=True)
-    git(library, "commit", "--quiet", "--message", "many")
-    path = sound.folder / "rivals.yml"
-    large = ENTRY.format(commit=git(library, "rev-parse", "HEAD"))
+    call_git(library, "commit", "--quiet", "--message", "many")
+    path = rivalled_snippet.folder / "rivals.yml"
+    large = ENTRY.format(commit=call_git(library, "rev-parse", "HEAD"))
     missing = ENTRY.format(commit="f" * 40)
     path.write_text(large + missing)
-    done = trial.shelf("rivals", "transpose", "--checkouts", str(clones))
+    done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     many, none = done.stderr.splitlines()
     assert done.returncode == 1 and "Git did not unpack 40001 files of commit" in many
     assert "has no commit ffff" in none
 
 
-def test_a_clone_is_no_folder_inside_of_one(tmp_path: Path, clones: Path) -> None:
-    library = clones / "owner" / "library"
-    commit = git(library, "rev-parse", "HEAD")
+def test_a_clone_is_no_folder_inside_of_one(tmp_path: Path, rival_clones: Path) -> None:
+    library = rival_clones / "owner" / "library"
+    commit = call_git(library, "rev-parse", "HEAD")
     bare = tmp_path / "bare" / "library"
-    git(library, "clone", "--quiet", "--bare", str(library), str(bare))
+    call_git(library, "clone", "--quiet", "--bare", str(library), str(bare))
     tree = tmp_path / "trees" / "library"
-    git(library, "worktree", "add", "--quiet", "--detach", str(tree))
-    for checkouts in (clones, bare.parent, tree.parent):  # a checkout, bare, and a further tree
+    call_git(library, "worktree", "add", "--quiet", "--detach", str(tree))
+    for checkouts in (
+        rival_clones,
+        bare.parent,
+        tree.parent,
+    ):  # a checkout, bare, and a further tree
         wanted = (checkouts, "owner/library", commit, "ops/scale.py")
         with compiling.extract_clone(*wanted) as root:
             assert (root / "ops" / "scale.py").read_text() == KERNEL
@@ -195,16 +207,16 @@ def test_a_clone_is_no_folder_inside_of_one(tmp_path: Path, clones: Path) -> Non
 
 
 def test_git_that_did_not_answer_is_not_a_commit_that_is_not_there(
-    clones: Path, monkeypatch: pytest.MonkeyPatch
+    rival_clones: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = git(clones / "owner" / "library", "rev-parse", "HEAD")
+    commit = call_git(rival_clones / "owner" / "library", "rev-parse", "HEAD")
     run_git = project.run_git
 
     def time_out(root: Path, *words: str) -> bytes | None:
         return None if words[0] == "ls-tree" else run_git(root, *words)
 
     monkeypatch.setattr(project, "run_git", time_out)
-    wanted = (clones, "owner/library", commit, "ops/scale.py")
+    wanted = (rival_clones, "owner/library", commit, "ops/scale.py")
     says = "library: Git did not list the files of commit"
     with pytest.raises(ValueError, match=says), ExitStack() as stack:
         stack.enter_context(compiling.extract_clone(*wanted))
@@ -232,27 +244,27 @@ def binary(arch):
 """
 
 
-def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> None:
-    done = trial.shelf("rivals", "transpose")
+def test_a_language_of_its_own_needs_no_clone(trial: Trial, rivalled_snippet: Snippet) -> None:
+    done = trial.run_shelf("rivals", "transpose")
     assert done.returncode == 1 and "needs a folder of clones; name one with" in done.stderr
-    path = sound.folder / "rivals.yml"
+    path = rivalled_snippet.folder / "rivals.yml"
     path.write_text(OWN.format(package="triton"))
-    (sound.folder / "in_own.py").write_text(KERNEL + BINARY)
-    done = trial.shelf("rivals", "transpose")
+    (rivalled_snippet.folder / "in_own.py").write_text(KERNEL + BINARY)
+    done = trial.run_shelf("rivals", "transpose")
     assert (done.returncode, done.stderr) == (0, "")
     assert "compiling scale of triton" in done.stdout
-    assert said(sound) == []
-    kept_view = view_store.load_summaries(sound)[0][0]
-    ((pair,), _) = build_snippet_pages.pair_rivals(sound, [kept_view])
+    assert list_rival_findings(rivalled_snippet) == []
+    kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
+    ((pair,), _) = build_snippet_pages.pair_rivals(rivalled_snippet, [kept_view])
     assert pair.answer.compiler.startswith("triton 3.")
     assert pair.answer.builds["sm_90"]["bytes"] == 8
-    (sound.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")
+    (rivalled_snippet.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")
     assert any(
         one.endswith("has no build that matches its entry; run `shelf rivals transpose`")
-        for one in said(sound)
+        for one in list_rival_findings(rivalled_snippet)
     )
     path.write_text(OWN.format(package="no-such-language"))
-    done = trial.shelf("rivals", "transpose")
+    done = trial.run_shelf("rivals", "transpose")
     (told,) = done.stderr.splitlines()
     assert done.returncode == 1 and told.startswith("snippets/transpose/rivals.yml:1: scale: Pac")
     assert told.endswith("fix in_own.py, or pip install no-such-language")
@@ -269,7 +281,7 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, sound: Snippet) -> N
         (lambda value: " " * 2**21, "is larger than"),
     ],
 )
-def test_a_file_that_is_broken_is_told(sound: Snippet, change_to, says: str) -> None:
+def test_a_file_that_is_broken_is_told(rivalled_snippet: Snippet, change_to, says: str) -> None:
     build = {
         "registers": 24,
         "spilled_bytes": 0,
@@ -280,9 +292,9 @@ def test_a_file_that_is_broken_is_told(sound: Snippet, change_to, says: str) -> 
         "bytes": 8,
     }
     answers = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {"sm_90": build})}
-    builds.write_rivals(sound.folder, answers)
-    path = sound.folder / builds.FILE
+    builds.write_rivals(rivalled_snippet.folder, answers)
+    path = rivalled_snippet.folder / builds.FILE
     path.write_text(change_to(json.loads(path.read_text())))
-    found, (finding,) = builds.load_rivals(sound.folder, "snippets/transpose")
+    found, (finding,) = builds.load_rivals(rivalled_snippet.folder, "snippets/transpose")
     assert found == {}
     assert finding.path == "snippets/transpose/rivals.json" and says in finding.what

@@ -18,7 +18,7 @@ LIST = "tests/snippets/mutants/sound.yml"
 @pytest.fixture
 def check_edits(trial: Trial) -> Callable[..., list[str]]:
     """What is found wrong once the list and the cases of the sound snippet are edited."""
-    path = trial.sound()
+    path = trial.add_sound_snippet()
     listed, cases = trial.root / LIST, path.with_name("cases.py")
 
     def edit_and_check(*edits: tuple[Path | str, str, str]) -> list[str]:
@@ -43,7 +43,7 @@ def test_a_sound_list_has_no_finding(check_edits) -> None:
 
 
 def test_a_mutant_changes_every_place(trial: Trial) -> None:
-    trial.sound()
+    trial.add_sound_snippet()
     made, findings = mutants.load_mutants(read_sound(trial))
     assert findings == []
     assert [mutant.name for mutant in made] == [
@@ -134,6 +134,6 @@ def test_a_function_that_makes_rows_may_take_the_names_as_it_likes(check_edits) 
 @pytest.mark.parametrize("kind", ["program", "model"])
 def test_only_kernels_have_mutants(trial: Trial, kind: str) -> None:
     (trial.root / "README.md").write_text("")
-    trial.shelf("new", "given", "--kind", kind)
+    trial.run_shelf("new", "given", "--kind", kind)
     found = snippet.read_snippet(Project(trial.root), trial.root / "snippets" / "given")
     assert not found.findings and mutants.check_mutants(found) == []

@@ -6,7 +6,7 @@ import math
 
 import pytest
 from hypothesis import given
-from made_up_records import grids, timelines
+from made_up_records import make_grids, make_timelines
 from plain_values import ANY
 
 from warpshelf.contract.pictures import (
@@ -22,18 +22,18 @@ from warpshelf.contract.pictures import (
 
 def change_grid(**changed: object) -> list[dict]:
     """One grid, with some of its keys replaced."""
-    return [grids()[0] | changed]
+    return [make_grids()[0] | changed]
 
 
 def change_cell(value: object) -> list[dict]:
     """The same, with another first cell."""
-    (_, *first), *rest = grids()[0]["cells"]
+    (_, *first), *rest = make_grids()[0]["cells"]
     return change_grid(cells=[[value, *first], *rest])
 
 
 def test_sound_grids_have_no_problem() -> None:
-    assert grids_problem(grids()) is None
-    assert grids_problem(tuple(grids())) is None
+    assert grids_problem(make_grids()) is None
+    assert grids_problem(tuple(make_grids())) is None
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_sound_grids_have_no_problem() -> None:
     [
         ([], "grids() returned [], not a list of rows"),
         (["padded"], "grids()[0] is not an object"),
-        ([grids()[0] | {"colour": 1}], "grids()[0] has the unknown key 'colour'"),
-        (grids() * 2, "grid 'padded' occurs twice"),
+        ([make_grids()[0] | {"colour": 1}], "grids()[0] has the unknown key 'colour'"),
+        (make_grids() * 2, "grid 'padded' occurs twice"),
         (change_grid(name="A/b"), "grids()[0].name is 'A/b'"),
         (change_grid(caption=" "), "grids()[0].caption is ' ', not a text"),
         (change_grid(down=3), ".down is 3, not a text"),
@@ -77,22 +77,22 @@ def test_whatever_comes_back_is_judged(value: object) -> None:
 
 
 def test_the_keys_are_those_of_a_row() -> None:
-    assert grids()[0].keys() >= {key for key in GRID if not key.endswith("?")}
+    assert make_grids()[0].keys() >= {key for key in GRID if not key.endswith("?")}
 
 
 def test_sound_timelines_have_no_problem() -> None:
-    assert timelines_problem(timelines()) is None
-    assert timelines_problem(tuple(timelines())) is None
+    assert timelines_problem(make_timelines()) is None
+    assert timelines_problem(tuple(make_timelines())) is None
 
 
 def change_timeline(**changed: object) -> list[dict]:
     """One timeline, with some of its keys replaced."""
-    return [timelines()[1] | changed]
+    return [make_timelines()[1] | changed]
 
 
 def change_pass(**changed: object) -> list[dict]:
     """The same, with some keys of its first pass replaced."""
-    first, *rest = timelines()[1]["passes"]
+    first, *rest = make_timelines()[1]["passes"]
     return change_timeline(passes=[first | changed, *rest])
 
 
@@ -103,8 +103,8 @@ def change_pass(**changed: object) -> list[dict]:
         ({}, "timelines() returned {}, not a list of rows"),
         (["gpipe"], "timelines()[0] is not an object"),
         ([{"name": "x"}], "timelines()[0] lacks 'title'"),
-        ([timelines()[0] | {"colour": "red"}], "has the unknown key 'colour'"),
-        (timelines() * 2, "timeline 'one-by-one' occurs twice"),
+        ([make_timelines()[0] | {"colour": "red"}], "has the unknown key 'colour'"),
+        (make_timelines() * 2, "timeline 'one-by-one' occurs twice"),
         (change_timeline(name="ZB/H1"), "timelines()[0].name is 'ZB/H1'"),
         (change_timeline(name=3), "timelines()[0].name is 3"),
         (change_timeline(title=" "), ".title is ' ', not a text"),
@@ -121,7 +121,7 @@ def change_pass(**changed: object) -> list[dict]:
         (change_timeline(held=[1, 1, 1]), "rank 2 has no pass; remove it from held"),
         (change_timeline(held=[1]), "has a rank that held does not list: it lists 1"),
         (change_timeline(passes=[]), "its passes are [], not a list of 1 to"),
-        (change_timeline(passes=timelines()[1]["passes"] * MOST_PASSES), "not a list of 1 to"),
+        (change_timeline(passes=make_timelines()[1]["passes"] * MOST_PASSES), "not a list of 1 to"),
         (change_timeline(passes=[{"rank": 0}]), ".passes[0] lacks 'start'"),
         (change_pass(start=-1), "has the start -1, not a whole number from 0 on"),
         (change_pass(end=2.0), ".passes[0].end is 2.0"),
@@ -143,7 +143,7 @@ def test_what_is_wrong_with_a_timeline_is_said(rows: object, says: str) -> None:
 def test_no_value_stops_the_check_of_timelines(value: object) -> None:
     assert timelines_problem(value)
     assert timelines_problem([value])
-    for key in timelines()[1]:
+    for key in make_timelines()[1]:
         timelines_problem(change_timeline(**{key: value}))
     for key in PASS:
         timelines_problem(change_pass(**{key: value}))

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import goals, predictions
+from made_up_records import make_goals, make_predictions
 from plain_values import ANY
 
 from warpshelf.contract import pictures as rules
@@ -15,19 +15,19 @@ from warpshelf.contract import pictures as rules
 
 def change_row(**changed: object) -> list[dict]:
     """One row, with some of its keys replaced."""
-    return [predictions()[1] | changed]
+    return [make_predictions()[1] | changed]
 
 
 def change_goal(**changed: object) -> dict:
     """The first goal, with some of its keys replaced; None takes one out."""
-    found = goals()[0] | changed
+    found = make_goals()[0] | changed
     return {key: value for key, value in found.items() if value is not None}
 
 
 def test_sound_rows_and_goals_have_no_problem() -> None:
-    assert rules.predictions_problem(predictions()) is None
-    assert rules.goals_problem(goals(), predictions()) is None
-    assert rules.goals_problem((), predictions()) is None
+    assert rules.predictions_problem(make_predictions()) is None
+    assert rules.goals_problem(make_goals(), make_predictions()) is None
+    assert rules.goals_problem((), make_predictions()) is None
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_malformed_row_is_named(rows: object, says: str) -> None:
     ],
 )
 def test_a_malformed_goal_is_named(asked: object, says: str) -> None:
-    assert says in str(rules.goals_problem(asked, predictions()))
+    assert says in str(rules.goals_problem(asked, make_predictions()))
 
 
 def test_a_goal_of_fitted_rows_alone_could_not_fail() -> None:
-    rows = [one | {"fitted": True} for one in predictions()]
-    assert "has only fitted rows" in str(rules.goals_problem(goals(), rows))
+    rows = [one | {"fitted": True} for one in make_predictions()]
+    assert "has only fitted rows" in str(rules.goals_problem(make_goals(), rows))
 
 
 @given(ANY)
@@ -110,16 +110,16 @@ def test_whatever_comes_back_is_judged(value: object) -> None:
         [change_goal(within=value)],
         [change_goal(name=value)],
     ):
-        assert "\n" not in str(rules.goals_problem(asked, predictions()))
+        assert "\n" not in str(rules.goals_problem(asked, make_predictions()))
 
 
 def test_errors_are_told_by_set_and_fitted_rows_do_not_count() -> None:
-    assert [one.words for one in rules.errors_by_set(predictions())] == [
+    assert [one.words for one in rules.errors_by_set(make_predictions())] == [
         "Paper, table 1: 2 rows, 1 fitted, mean 5.0 %, median 5.0 %, worst 6.0 %; "
         "1 within 5 %, 2 within 10 %",
         "Blog: 1 row, mean 50.0 %, median 50.0 %, worst 50.0 %; 0 within 5 %, 0 within 10 %",
     ]
-    fitted = [predictions()[0]]
+    fitted = [make_predictions()[0]]
     assert [one.words for one in rules.errors_by_set(fitted)] == [
         "Paper, table 1: no rows, 1 fitted"
     ]
@@ -134,15 +134,15 @@ def test_errors_are_told_by_set_and_fitted_rows_do_not_count() -> None:
         (change_goal(within=None, share=None, mean=0.051), True, "mean error 5.00 %"),
         (change_goal(within=None, share=None, mean=0.049), False, "mean error 5.00 %"),
         (change_goal(within=None, share=None, worst=0.059), False, "worst error 6.00 %"),
-        (goals()[1], True, "median error 6.00 %"),
+        (make_goals()[1], True, "median error 6.00 %"),
     ],
 )
 def test_a_goal_is_met_by_the_rows_of_its_sets(asked: dict, met: bool, told: str) -> None:
-    assert rules.judge_goal(asked, predictions()) == (met, told)
+    assert rules.judge_goal(asked, make_predictions()) == (met, told)
 
 
 def test_what_a_goal_asks_for_is_said() -> None:
-    assert [rules.describe_goal(one) for one in goals()] == [
+    assert [rules.describe_goal(one) for one in make_goals()] == [
         "100 % of rows within 10 %",
         "median error at most 6 %",
     ]

@@ -52,10 +52,10 @@ def new_snippets(tmp_path_factory: pytest.TempPathFactory) -> Made:
         shutil.copy(ROOT / "snippets" / name, trial.root / "snippets" / name)
     said = {}
     for kind, (name, _) in KINDS.items():
-        done = trial.shelf("new", name, "--kind", kind)
+        done = trial.run_shelf("new", name, "--kind", kind)
         assert (done.returncode, done.stderr) == (0, "")
         said[kind] = done.stdout
-    return Made(trial, said, trial.shelf("run", "--json"))
+    return Made(trial, said, trial.run_shelf("run", "--json"))
 
 
 @pytest.mark.exhaustive("every kind of a new snippet, verified whole")
@@ -145,19 +145,19 @@ def test_it_says_what_it_wrote_and_what_comes_next(new_snippets: Made, kind: str
 
 
 def test_a_topic_embeds_it_and_the_site_shows_it(trial: Trial) -> None:
-    trial.page("models/caches.md", "# Caches\n\nProse.\n")
-    trial.page(
+    trial.add_page("models/caches.md", "# Caches\n\nProse.\n")
+    trial.add_page(
         "models/caches.yml",
         "- id: a-paper\n  title: Caches\n  url: https://example.org/c\n  kind: paper\n  why: W.\n",
     )
     words = ["--kind", "model", "--topic", "models/caches", "--source", "a-paper"]
-    done = trial.shelf("new", "cache_size", *words)
+    done = trial.run_shelf("new", "cache_size", *words)
     assert done.returncode == 0
     assert "wrote docs/models/caches.md" in done.stdout
     assert "embed it" not in done.stdout and mutants.PLACEHOLDER not in done.stdout
     page = (trial.root / "docs/models/caches.md").read_text()
     assert page == '# Caches\n\nProse.\n\n## Cache size\n\n--8<-- "cache_size/whole.md"\n'
-    assert trial.shelf("site", "--render-only").returncode == 0
+    assert trial.run_shelf("site", "--render-only").returncode == 0
     whole = (trial.root / "build/fragments/cache_size/whole.md").read_text()
     assert 'id="snippet-cache_size"' in whole and "def cache_bytes" in whole
     assert "/models/caches.md#reading-a-paper" in whole
@@ -186,11 +186,11 @@ def test_a_topic_embeds_it_and_the_site_shows_it(trial: Trial) -> None:
 def test_a_refusal_is_one_line_and_writes_nothing(
     trial: Trial, words: list[str], says: str
 ) -> None:
-    trial.snippet("taken", "")
+    trial.add_snippet("taken", "")
     (trial.root / "snippets" / "shared.py").write_text("")
     (trial.root / "README.md").write_text("# Trial\n")
     before = read_contents(trial.root)
-    done = trial.shelf("new", *words)
+    done = trial.run_shelf("new", *words)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert says in line

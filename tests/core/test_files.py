@@ -72,13 +72,13 @@ def test_a_writer_that_dies_leaves_the_old_file_and_no_other(
     path = tmp_path / "cpu.json"
     write_atomically(path, "old and whole\n")
 
-    def die(*args: object) -> None:
+    def die_writing(*args: object) -> None:
         # What is under way stands beside the old file, on the same file system.
         assert len(names_in(tmp_path)) == 2
         assert path.read_text() == "old and whole\n"
         raise error
 
-    monkeypatch.setattr(os, step, die)
+    monkeypatch.setattr(os, step, die_writing)
     with pytest.raises(type(error)):
         write_atomically(path, "new\n" * 1000)
     monkeypatch.undo()
@@ -91,11 +91,11 @@ def test_the_new_text_is_whole_before_it_takes_the_name(
 ) -> None:
     real, seen = os.replace, []
 
-    def replace(source: str, target: Path) -> None:
+    def note_replacement(source: str, target: Path) -> None:
         seen.append((Path(source).read_text(), Path(source).parent, Path(source).name[0]))
         real(source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "replace", note_replacement)
     write_atomically(tmp_path / "cpu.json", "new\n")
     assert seen == [("new\n", tmp_path, ".")]
 
@@ -124,7 +124,7 @@ def test_what_has_no_flaw_comes_back_from_json(value: object) -> None:
     assert dump_json(json.loads(text)) == text
 
 
-def nest(levels: int, item: object = 0) -> object:
+def nest_item(levels: int, item: object = 0) -> object:
     for level in range(levels):
         item = [item] if level % 2 else {"a": item}
     return item
@@ -143,8 +143,8 @@ def nest(levels: int, item: object = 0) -> object:
         ([-LARGEST_INTEGER], "out of range"),
         ([{1, 2}], "holds a set"),
         ([b""], "holds a bytes"),
-        (nest(DEEPEST + 1), "levels deep"),
-        (nest(100_000), "levels deep"),
+        (nest_item(DEEPEST + 1), "levels deep"),
+        (nest_item(100_000), "levels deep"),
     ],
 )
 def test_a_flaw_is_named(value: object, says: str) -> None:
@@ -166,7 +166,7 @@ def test_halves_of_a_pair_are_flaws_side_by_side() -> None:
 
 
 def test_the_limits_themselves_are_no_flaw() -> None:
-    assert json_flaw(nest(DEEPEST)) is None
+    assert json_flaw(nest_item(DEEPEST)) is None
     assert json_flaw([LARGEST_INTEGER - 1, 1 - LARGEST_INTEGER, True, ("a", None)]) is None
 
 

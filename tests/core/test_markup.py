@@ -71,7 +71,7 @@ TEXTS = st.one_of(st.text(max_size=80), st.lists(st.sampled_from(PIECES), max_si
 PREVIEWS = "material.extensions.preview"  # works on links that MkDocs has resolved: not without it
 
 
-def extensions() -> tuple[list[str], dict[str, dict[str, object]]]:
+def read_extensions() -> tuple[list[str], dict[str, dict[str, object]]]:
     """The site's Markdown extensions and their settings, as mkdocs.yml has them."""
 
     class Loader(yaml.SafeLoader):
@@ -85,7 +85,7 @@ def extensions() -> tuple[list[str], dict[str, dict[str, object]]]:
     return list(settings_of), settings_of
 
 
-NAMES, SETTINGS = extensions()
+NAMES, SETTINGS = read_extensions()
 CONVERTER = markdown.Markdown(extensions=NAMES, extension_configs=SETTINGS)
 
 
@@ -114,11 +114,11 @@ class Page(HTMLParser):
     handle_decl = handle_pi = unknown_decl = handle_comment
 
     @property
-    def text(self) -> str:
+    def joined_text(self) -> str:
         return "".join(self.data)
 
 
-def render(source: str) -> Page:
+def render_markup(source: str) -> Page:
     CONVERTER.reset()
     return Page(CONVERTER.convert(source))
 
@@ -145,9 +145,9 @@ PLACES = {
 @pytest.mark.parametrize("text", HOSTILE)
 def test_escaped_text_is_inert(place: str, text: str) -> None:
     template, tags = PLACES[place]
-    page = render(template.format(escape_markdown(text)))
-    assert one_line(text) in page.text.replace("\n", " ")
-    harmless = render(template.format("harmless"))
+    page = render_markup(template.format(escape_markdown(text)))
+    assert one_line(text) in page.joined_text.replace("\n", " ")
+    harmless = render_markup(template.format("harmless"))
     assert page.tags == harmless.tags
     assert tags is None or dict(page.tags) == tags
     # The id of a heading is made of its text; nothing else may differ.
@@ -161,8 +161,8 @@ def test_escaped_text_is_inert(place: str, text: str) -> None:
 @given(TEXTS)
 @example("&#60;b&#62;")
 def test_any_text_comes_back_from_a_paragraph(text: str) -> None:
-    page = render(f"X{escape_markdown(text)}Y\n\nend")
-    assert page.text.strip() == f"X{one_line(text)}Y\nend"
+    page = render_markup(f"X{escape_markdown(text)}Y\n\nend")
+    assert page.joined_text.strip() == f"X{one_line(text)}Y\nend"
     assert page.tags == {"p": 2} and not page.attributes and not page.others
 
 
@@ -170,9 +170,9 @@ def test_any_text_comes_back_from_a_paragraph(text: str) -> None:
 @given(TEXTS)
 def test_any_text_comes_back_from_inside_html(text: str) -> None:
     shown = f"<span title={quote_attribute(text)}>X{escape_markdown(text)}Y</span>"
-    page = render(f'<div markdown>\n<p class="ws-why" markdown>{shown}</p>\n</div>\n\nend')
+    page = render_markup(f'<div markdown>\n<p class="ws-why" markdown>{shown}</p>\n</div>\n\nend')
     assert page.tags == {"div": 1, "p": 2, "span": 1}
-    assert page.text.split() == f"X{one_line(text)}Y end".split()
+    assert page.joined_text.split() == f"X{one_line(text)}Y end".split()
     assert [a for a in page.attributes if a[1] == "title"] == [("span", "title", one_line(text))]
 
 
@@ -191,7 +191,7 @@ def inside_pre(page_source: str) -> str:
     """The text of the only <pre>, as a browser reads it."""
     found = re.findall(r"<pre[^>]*>(.*?)</pre>", page_source, re.DOTALL)
     assert len(found) == 1
-    return Page(found[0]).text
+    return Page(found[0]).joined_text
 
 
 @pytest.mark.parametrize("place", BLOCKS)
@@ -202,7 +202,7 @@ def test_any_output_comes_back_from_a_block(place: str, text: str) -> None:
     CONVERTER.reset()
     source = CONVERTER.convert(template.format(preformatted_block(text)))
     assert inside_pre(source) == plain_text(text)
-    page, harmless = Page(source), render(template.format(preformatted_block("x")))
+    page, harmless = Page(source), render_markup(template.format(preformatted_block("x")))
     assert page.tags == harmless.tags and page.attributes == harmless.attributes
     assert tags is None or dict(page.tags) == tags
     assert not page.others
@@ -258,9 +258,9 @@ def test_href_refuses_all_but_web_addresses(url: str) -> None:
 
 def test_href_keeps_the_address() -> None:
     url = "https://example.org/a(b)_c?x=1&copy=2#d'e"
-    page = render(f"X <a href={quote_href(url)}>x</a>")
+    page = render_markup(f"X <a href={quote_href(url)}>x</a>")
     assert page.attributes == [("a", "href", url)]
-    assert not render(f"X <a href={quote_href(url)}>x</a>").others
+    assert not render_markup(f"X <a href={quote_href(url)}>x</a>").others
 
 
 def test_prose_shows_what_stands_between_backticks_as_code() -> None:

@@ -16,7 +16,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 EXTENSIONS = ["attr_list", "toc", "pymdownx.superfences"]
 
 
-def built(text: str) -> set[str]:
+def build_anchors(text: str) -> set[str]:
     """The anchors of a page's headings as Markdown makes them."""
     html = markdown.markdown(text, extensions=EXTENSIONS)
     return set(re.findall(r'<h[1-6][^>]*? id="([^"]+)"', html))
@@ -26,7 +26,7 @@ def test_every_heading_of_our_pages_is_named_as_the_build_names_it() -> None:
     assert len(PAGES) > 60
     for page in PAGES:
         text = re.sub(r"\A---\n.*?\n---\n", "", page.read_text(encoding="utf-8"), flags=re.S)
-        missing = built(text) - page_anchors(text)
+        missing = build_anchors(text) - page_anchors(text)
         assert not missing, f"{page}: {missing}"
 
 
@@ -38,7 +38,7 @@ WORDS = st.text("abC -.,:12()'é", max_size=20).map(lambda text: f"x{text}y")
 @given(st.lists(WORDS, max_size=6))
 def test_any_heading(words: list[str]) -> None:
     text = "\n\n".join(f"## {word}" for word in words)
-    assert page_anchors(text) == built(text)
+    assert page_anchors(text) == build_anchors(text)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from warpshelf.core.files import LARGEST_INTEGER, NUMBER, Shape, shape_problem
 from warpshelf.core.findings import printable_line
 
 
-def odd(value: object) -> str | None:
+def check_odd(value: object) -> str | None:
     return None if type(value) is int and value % 2 else "is not odd"
 
 
@@ -33,7 +33,7 @@ SHAPES: dict[str, tuple[Shape, list[Any], list[tuple[Any, str]]]] = {
     "a pattern": (re.compile("[a-z]+"), ["abc"], [
         ("ab\n", "it is 'ab\\n'"), ("ab1", "it is 'ab1'"), (1, "it is 1"), ("", "it is ''"),
     ]),
-    "a function": (odd, [3], [(4, "it is not odd"), ("3", "it is not odd")]),
+    "a function": (check_odd, [3], [(4, "it is not odd"), ("3", "it is not odd")]),
     "a list": ([int], [[], [1, 2]], [
         ((1,), "it is not a list"), ({}, "it is not a list"), ([1, "2"], "it[1] is '2'"),
     ]),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reading_project import FIELDS, FIRST, URL, add, files, listed, make
+from reading_project import FIELDS, FIRST, URL, add_entry, make_project, read_files, read_list
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.edit import add_reading
@@ -34,25 +34,25 @@ def _the_same_day(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make(tmp_path)
+def reading_root(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
 
 
-def refusal(
+def catch_refusal(
     root: Path, topic: str = "kernels/softmax", url: str = URL, metadata: Metadata | None = None,
     **fields: object,
 ) -> str:  # fmt: skip
-    before = files(root)
+    before = read_files(root)
     with pytest.raises(ShelfError) as caught:
-        add(root, topic, url, fields={**FIELDS, **fields}, metadata=metadata)
-    assert files(root) == before
+        add_entry(root, topic, url, fields={**FIELDS, **fields}, metadata=metadata)
+    assert read_files(root) == before
     assert len(caught.value.findings) == 1
     return str(caught.value)
 
 
-def test_an_entry_is_appended_and_the_rest_stays(root: Path) -> None:
-    entry = add(root, "kernels/softmax", URL, fields=FIELDS)
-    assert listed(root) == FIRST + (
+def test_an_entry_is_appended_and_the_rest_stays(reading_root: Path) -> None:
+    entry = add_entry(reading_root, "kernels/softmax", URL, fields=FIELDS)
+    assert read_list(reading_root) == FIRST + (
         "- id: how-a-gpu-waits\n"
         "  title: How a GPU waits\n"
         "  url: https://example.org/a-post\n"
@@ -61,15 +61,15 @@ def test_an_entry_is_appended_and_the_rest_stays(root: Path) -> None:
         f'  added: "{TODAY}"\n'
     )
     assert (entry.path, entry.line, entry.notes) == ("docs/kernels/softmax.yml", 7, [])
-    assert entry.reading.id == "how-a-gpu-waits" and entry.text in listed(root)
-    shelf = load_shelf(root)
+    assert entry.reading.id == "how-a-gpu-waits" and entry.text in read_list(reading_root)
+    shelf = load_shelf(reading_root)
     assert not shelf.findings and not check_shelf(shelf, {"softmax"}) and len(shelf.readings) == 2
-    assert {path.name for path in (root / "docs/kernels").iterdir() if path.suffix == ".yml"} == {
-        "softmax.yml"
-    }
+    assert {
+        path.name for path in (reading_root / "docs/kernels").iterdir() if path.suffix == ".yml"
+    } == {"softmax.yml"}
 
 
-def test_every_field_is_written_in_the_order_of_the_schema(root: Path) -> None:
+def test_every_field_is_written_in_the_order_of_the_schema(reading_root: Path) -> None:
     fields = {
         "snippet": None, "tags": ["gpu", "paged-attention"], "lang": "zh", "year": 2023,
         "level": "advanced", "authors": ["Ada Lovelace", "李: 明"], "venue": "SOSP '23",
@@ -80,36 +80,38 @@ def test_every_field_is_written_in_the_order_of_the_schema(root: Path) -> None:
     }  # fmt: skip
     fields["why"] = str(fields["why"]).strip()
     fields.pop("snippet")
-    entry = add(root, "kernels/softmax", "https://arxiv.org/abs/2309.06180", fields=fields)
-    assert listed(root).startswith(FIRST + "- id: paging\n")
-    assert max(map(len, listed(root).splitlines())) <= 100
-    reading = load_shelf(root).readings["paging"]
+    entry = add_entry(
+        reading_root, "kernels/softmax", "https://arxiv.org/abs/2309.06180", fields=fields
+    )
+    assert read_list(reading_root).startswith(FIRST + "- id: paging\n")
+    assert max(map(len, read_list(reading_root).splitlines())) <= 100
+    reading = load_shelf(reading_root).readings["paging"]
     said = reading.model_dump(exclude_defaults=True)
     assert said == {**fields, "kind": "paper", "url": "https://arxiv.org/abs/2309.06180"}
-    assert not check_shelf(load_shelf(root), {"stream"}) and entry.reading.id == "paging"
+    assert not check_shelf(load_shelf(reading_root), {"stream"}) and entry.reading.id == "paging"
 
 
-def test_nothing_is_written_when_it_is_dry(root: Path) -> None:
-    before = files(root)
-    entry = add(root, "kernels/gemm", URL, fields=FIELDS, dry=True)
+def test_nothing_is_written_when_it_is_dry(reading_root: Path) -> None:
+    before = read_files(reading_root)
+    entry = add_entry(reading_root, "kernels/gemm", URL, fields=FIELDS, dry=True)
     assert entry.text.startswith("- id: how-a-gpu-waits\n") and entry.reading.title
-    assert files(root) == before
+    assert read_files(reading_root) == before
 
 
-def test_a_list_is_begun_where_the_page_stands(root: Path) -> None:
-    entry = add(root, "kernels/gemm", URL, fields=FIELDS)
-    assert listed(root, "gemm").startswith("- id: how-a-gpu-waits\n") and entry.line == 1
+def test_a_list_is_begun_where_the_page_stands(reading_root: Path) -> None:
+    entry = add_entry(reading_root, "kernels/gemm", URL, fields=FIELDS)
+    assert read_list(reading_root, "gemm").startswith("- id: how-a-gpu-waits\n") and entry.line == 1
     assert not entry.notes
 
 
-def test_an_empty_list_is_filled(root: Path) -> None:
-    (root / "docs/kernels/gemm.yml").write_text("[]\n")
-    add(root, "kernels/gemm", URL, fields=FIELDS)
-    assert listed(root, "gemm").startswith("- id: how-a-gpu-waits\n")
+def test_an_empty_list_is_filled(reading_root: Path) -> None:
+    (reading_root / "docs/kernels/gemm.yml").write_text("[]\n")
+    add_entry(reading_root, "kernels/gemm", URL, fields=FIELDS)
+    assert read_list(reading_root, "gemm").startswith("- id: how-a-gpu-waits\n")
 
 
-def test_a_page_that_does_not_show_its_list_is_noted(root: Path) -> None:
-    entry = add(root, "kernels/plain", URL, fields=FIELDS)
+def test_a_page_that_does_not_show_its_list_is_noted(reading_root: Path) -> None:
+    entry = add_entry(reading_root, "kernels/plain", URL, fields=FIELDS)
     assert [str(note) for note in entry.notes] == [
         "docs/kernels/plain.md: does not show its reading list; "
         'add --8<-- "readings/kernels/plain.md"'
@@ -117,18 +119,18 @@ def test_a_page_that_does_not_show_its_list_is_noted(root: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["docs/kernels/gemm.yml", "kernels/gemm.md", "/kernels/gemm/"])
-def test_a_topic_may_be_written_as_its_file(root: Path, topic: str) -> None:
-    assert add(root, topic, URL, fields=FIELDS).path == "docs/kernels/gemm.yml"
+def test_a_topic_may_be_written_as_its_file(reading_root: Path, topic: str) -> None:
+    assert add_entry(reading_root, topic, URL, fields=FIELDS).path == "docs/kernels/gemm.yml"
 
 
-def test_an_unknown_topic_is_refused_with_the_topics(root: Path) -> None:
-    said = refusal(root, topic="kernels/softmaxx")
+def test_an_unknown_topic_is_refused_with_the_topics(reading_root: Path) -> None:
+    said = catch_refusal(reading_root, topic="kernels/softmaxx")
     assert "there is no page docs/kernels/softmaxx.md" in said
     assert "write --topic kernels/softmax; topics: kernels/gemm, kernels/softmax" in said
-    assert "topics: kernels/gemm" in refusal(root, topic="../../etc/passwd")
-    (root / "secret.md").write_text("# x\n")
-    assert "there is no page" in refusal(root, topic="../secret")
-    assert "there is no page" in refusal(root, topic="")
+    assert "topics: kernels/gemm" in catch_refusal(reading_root, topic="../../etc/passwd")
+    (reading_root / "secret.md").write_text("# x\n")
+    assert "there is no page" in catch_refusal(reading_root, topic="../secret")
+    assert "there is no page" in catch_refusal(reading_root, topic="")
 
 
 @pytest.mark.parametrize(
@@ -136,16 +138,18 @@ def test_an_unknown_topic_is_refused_with_the_topics(root: Path) -> None:
     ["https://arxiv.org/abs/1805.02867", "https://arxiv.org/pdf/1805.02867v2.pdf",
      "https://www.alphaxiv.org/abs/1805.02867", "https://doi.org/10.48550/arXiv.1805.02867"],
 )  # fmt: skip
-def test_a_work_on_the_shelf_is_refused_with_its_place(root: Path, url: str) -> None:
-    said = refusal(root, topic="kernels/gemm", url=url)
+def test_a_work_on_the_shelf_is_refused_with_its_place(reading_root: Path, url: str) -> None:
+    said = catch_refusal(reading_root, topic="kernels/gemm", url=url)
     assert "arxiv:1805.02867 is on the shelf already" in said
     assert "'Online normalizer calculation for softmax' (online-softmax)" in said
     assert said.endswith("see docs/kernels/softmax.yml:2")
 
 
-def test_another_version_on_the_shelf_is_refused_with_its_place(root: Path) -> None:
+def test_another_version_on_the_shelf_is_refused_with_its_place(reading_root: Path) -> None:
     also = (("preprint", "https://arxiv.org/abs/1805.02867"),)
-    said = refusal(root, url="https://doi.org/10.1145/1.2", metadata=replace(FOUND, also=also))
+    said = catch_refusal(
+        reading_root, url="https://doi.org/10.1145/1.2", metadata=replace(FOUND, also=also)
+    )
     assert "arxiv:1805.02867 is on the shelf already" in said
     mend = "name https://doi.org/10.1145/1.2 under its also, at docs/kernels/softmax.yml:2"
     assert said.endswith(mend)
@@ -163,8 +167,8 @@ def test_another_version_on_the_shelf_is_refused_with_its_place(root: Path) -> N
         ("https://localhost/x", "is not public"),
     ],
 )
-def test_a_wrong_address_is_refused(root: Path, url: str, words: str) -> None:
-    assert words in refusal(root, url=url)
+def test_a_wrong_address_is_refused(reading_root: Path, url: str, words: str) -> None:
+    assert words in catch_refusal(reading_root, url=url)
 
 
 @pytest.mark.parametrize(
@@ -185,13 +189,15 @@ def test_a_wrong_address_is_refused(root: Path, url: str, words: str) -> None:
         ({"colour": "red"}, "the key 'colour' is unknown"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_refused(root: Path, fields: dict[str, object], words: str) -> None:
-    assert words in refusal(root, **fields)
+def test_a_wrong_field_is_refused(
+    reading_root: Path, fields: dict[str, object], words: str
+) -> None:
+    assert words in catch_refusal(reading_root, **fields)
 
 
-def test_a_circle_through_the_entry_is_refused_wherever_it_shows(root: Path) -> None:
-    (root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [waits]\n")
-    assert "goes in a circle" in refusal(root, topic="kernels/gemm", id="waits",
+def test_a_circle_through_the_entry_is_refused_wherever_it_shows(reading_root: Path) -> None:
+    (reading_root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [waits]\n")
+    assert "goes in a circle" in catch_refusal(reading_root, topic="kernels/gemm", id="waits",
                                          needs=["online-softmax"])  # fmt: skip
 
 
@@ -200,25 +206,25 @@ def test_a_circle_through_the_entry_is_refused_wherever_it_shows(root: Path) -> 
     [("- id: [\n", "cannot be read here"), (FIRST + "  colour: red\n", "'colour' is unknown"),
      ("- id: a\n  colour: red\n", "")],
 )  # fmt: skip
-def test_a_broken_list_is_left_alone(root: Path, text: str, words: str) -> None:
-    (root / "docs/kernels/softmax.yml").write_text(text)
-    before = files(root)
+def test_a_broken_list_is_left_alone(reading_root: Path, text: str, words: str) -> None:
+    (reading_root / "docs/kernels/softmax.yml").write_text(text)
+    before = read_files(reading_root)
     with pytest.raises(ShelfError) as caught:
-        add(root, "kernels/softmax", URL, fields=FIELDS)
-    assert words in str(caught.value) and files(root) == before
+        add_entry(reading_root, "kernels/softmax", URL, fields=FIELDS)
+    assert words in str(caught.value) and read_files(reading_root) == before
 
 
-def test_what_is_wrong_elsewhere_does_not_stand_in_the_way(root: Path) -> None:
-    (root / "docs/kernels/gemm.yml").write_text("- id: [\n")
-    (root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [gone]\n")
-    add(root, "kernels/softmax", URL, fields=FIELDS)
-    assert "how-a-gpu-waits" in load_shelf(root).readings
+def test_what_is_wrong_elsewhere_does_not_stand_in_the_way(reading_root: Path) -> None:
+    (reading_root / "docs/kernels/gemm.yml").write_text("- id: [\n")
+    (reading_root / "docs/kernels/softmax.yml").write_text(FIRST + "  needs: [gone]\n")
+    add_entry(reading_root, "kernels/softmax", URL, fields=FIELDS)
+    assert "how-a-gpu-waits" in load_shelf(reading_root).readings
 
 
-def test_missing_fields_are_named_at_once(root: Path) -> None:
-    said = refusal(root, title=None, kind="", why=None)
+def test_missing_fields_are_named_at_once(reading_root: Path) -> None:
+    said = catch_refusal(reading_root, title=None, kind="", why=None)
     assert said.endswith("an entry needs title, kind, why; add --title, --kind, --why")
-    said = refusal(root, url="https://youtu.be/Cp7g1Ll4v0M", kind=None, why=None)
+    said = catch_refusal(reading_root, url="https://youtu.be/Cp7g1Ll4v0M", kind=None, why=None)
     assert said.endswith("an entry needs why; add --why")
 
 
@@ -233,9 +239,9 @@ def test_missing_fields_are_named_at_once(root: Path) -> None:
         ("https://github.com/a/b", "code"),
     ],
 )
-def test_the_kind_is_read_from_the_address(root: Path, url: str, kind: str) -> None:
+def test_the_kind_is_read_from_the_address(reading_root: Path, url: str, kind: str) -> None:
     fields = {"title": "T", "why": "W"}
-    assert add(root, "kernels/gemm", url, fields=fields).reading.kind == kind
+    assert add_entry(reading_root, "kernels/gemm", url, fields=fields).reading.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -249,8 +255,10 @@ def test_the_kind_is_read_from_the_address(root: Path, url: str, kind: str) -> N
         ("https://x.org/a?utm_source=feed&p=1", "https://x.org/a?p=1"),
     ],
 )  # fmt: skip
-def test_the_address_is_written_in_its_usual_form(root: Path, url: str, wanted: str) -> None:
-    assert add(root, "kernels/gemm", url, fields=FIELDS).reading.url == wanted
+def test_the_address_is_written_in_its_usual_form(
+    reading_root: Path, url: str, wanted: str
+) -> None:
+    assert add_entry(reading_root, "kernels/gemm", url, fields=FIELDS).reading.url == wanted
 
 
 @pytest.mark.parametrize(
@@ -267,21 +275,23 @@ def test_the_address_is_written_in_its_usual_form(root: Path, url: str, wanted: 
          "how-to-optimize-a-cuda-matmul-kernel-for"),
     ],
 )  # fmt: skip
-def test_ids_are_made_of_titles(root: Path, title: str, wanted: str) -> None:
+def test_ids_are_made_of_titles(reading_root: Path, title: str, wanted: str) -> None:
     more = {"lang": "zh", "title_en": "Pipelines"} if "流" in title else {}
     fields = {**FIELDS, "title": title, **more}
-    assert add(root, "kernels/gemm", URL, fields=fields).reading.id == wanted
+    assert add_entry(reading_root, "kernels/gemm", URL, fields=fields).reading.id == wanted
 
 
-def test_a_killed_write_leaves_the_old_list(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+def test_a_killed_write_leaves_the_old_list(
+    reading_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt_write(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("os.replace", broken)
-    before = files(root)
+    monkeypatch.setattr("os.replace", interrupt_write)
+    before = read_files(reading_root)
     with pytest.raises(KeyboardInterrupt):
-        add(root, "kernels/softmax", URL, fields=FIELDS)
-    assert files(root) == before
+        add_entry(reading_root, "kernels/softmax", URL, fields=FIELDS)
+    assert read_files(reading_root) == before
 
 
 # What was found.
@@ -299,33 +309,35 @@ RICH = Metadata(
 )
 
 
-def test_what_is_found_fills_what_is_not_given(root: Path) -> None:
-    entry = add(root, "kernels/gemm", URL, fields={"why": "W.", "year": 2023}, metadata=RICH)
+def test_what_is_found_fills_what_is_not_given(reading_root: Path) -> None:
+    entry = add_entry(
+        reading_root, "kernels/gemm", URL, fields={"why": "W.", "year": 2023}, metadata=RICH
+    )
     assert entry.reading.model_dump(exclude_defaults=True) == {
         "id": "how-a-gpu-waits-really", "title": "How a GPU waits, really", "url": URL,
         "kind": "talk", "authors": ["Ada Lovelace", "and others"], "year": 2023, "venue": "A Blog",
         "why": "W.", "lang": "de", "added": TODAY,
         "also": [{"what": "published", "url": "https://doi.org/10.1145/1.2"}],
     }  # fmt: skip
-    assert "Never written" not in listed(root, "gemm")
+    assert "Never written" not in read_list(reading_root, "gemm")
 
 
-def test_what_is_given_goes_before_what_is_found(root: Path) -> None:
+def test_what_is_given_goes_before_what_is_found(reading_root: Path) -> None:
     also = [{"what": "code", "url": "https://github.com/a/b"}]
     given: dict[str, Any] = {**FIELDS, "authors": ["Bob"], "lang": "fr", "venue": "B", "also": also}
-    reading = add(root, "kernels/gemm", URL, fields=given, metadata=RICH).reading
+    reading = add_entry(reading_root, "kernels/gemm", URL, fields=given, metadata=RICH).reading
     said = reading.model_dump(include={*given})
     assert said == given
 
 
-def test_what_an_entry_cannot_hold_was_not_found(root: Path) -> None:
+def test_what_an_entry_cannot_hold_was_not_found(reading_root: Path) -> None:
     odd = replace(RICH, lang="xx", kind="scroll", year=1900, venue="v" * 200, also=())
-    reading = add(root, "kernels/gemm", URL, fields=FIELDS, metadata=odd).reading
+    reading = add_entry(reading_root, "kernels/gemm", URL, fields=FIELDS, metadata=odd).reading
     assert (reading.lang, reading.kind, reading.year, reading.venue) == ("en", "post", None, None)
 
 
-def test_a_work_that_has_moved_is_taken_where_it_is_now(root: Path) -> None:
-    new = NewReading(root, "kernels/gemm", "https://github.com/old/name")
+def test_a_work_that_has_moved_is_taken_where_it_is_now(reading_root: Path) -> None:
+    new = NewReading(reading_root, "kernels/gemm", "https://github.com/old/name")
     assert not new.follow_move(replace(FOUND, url="https://github.com/Old/name"))
     assert not new.follow_move(replace(FOUND, url="http://x.org"))
     assert not new.follow_move(replace(FOUND, url="nonsense"))
@@ -336,27 +348,29 @@ def test_a_work_that_has_moved_is_taken_where_it_is_now(root: Path) -> None:
         new.follow_move(replace(FOUND, url="https://arxiv.org/abs/1805.02867"))
 
 
-def test_another_title_at_the_address_is_told(root: Path) -> None:
-    new = NewReading(root, "kernels/gemm", URL)
+def test_another_title_at_the_address_is_told(reading_root: Path) -> None:
+    new = NewReading(reading_root, "kernels/gemm", URL)
     assert new.title_mismatch(FOUND, "HOW A GPU WAITS!") is None
     assert new.title_mismatch(FOUND, None) is None
     said = new.title_mismatch(FOUND, "Ring attention")
     assert said == "the title is given as 'Ring attention', found as 'How a GPU waits'"
     assert (
-        NewReading(root, "kernels/gemm", "https://github.com/a/b").title_mismatch(FOUND, "X")
+        NewReading(reading_root, "kernels/gemm", "https://github.com/a/b").title_mismatch(
+            FOUND, "X"
+        )
         is None
     )
 
 
-def test_one_who_asks_gives_all_that_is_written(root: Path) -> None:
-    def ask(
+def test_one_who_asks_gives_all_that_is_written(reading_root: Path) -> None:
+    def answer_questions(
         new: NewReading, known: Mapping[str, Any], offered: Mapping[str, Any]
     ) -> dict[str, Any]:
         assert (new.url, known) == (URL, {"year": 2023}) and offered["venue"] == "A Blog"
         return {**known, **FIELDS, "venue": ""}
 
-    reading = add(root, "kernels/gemm", URL, fields={"year": 2023, "level": None}, metadata=RICH,
-                  ask=ask).reading  # fmt: skip
+    reading = add_entry(reading_root, "kernels/gemm", URL, fields={"year": 2023, "level": None},
+                  metadata=RICH, ask=answer_questions).reading  # fmt: skip
     assert set(reading.model_dump(exclude_defaults=True)) == {"id", "url", "added", "year", *FIELDS}
 
 
@@ -372,9 +386,9 @@ def test_one_who_asks_gives_all_that_is_written(root: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_answer_is_looked_at_alone(
-    root: Path, fields: dict[str, Any], words: str | None
+    reading_root: Path, fields: dict[str, Any], words: str | None
 ) -> None:
-    said = NewReading(root, "kernels/gemm", URL).field_error(**fields)
+    said = NewReading(reading_root, "kernels/gemm", URL).field_error(**fields)
     assert said is None if words is None else words in (said or "")
 
 

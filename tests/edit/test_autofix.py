@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import library
+from made_up_records import write_library
 
 from warpshelf.core.findings import Finding
 from warpshelf.edit import autofix
@@ -59,7 +59,7 @@ TEXT = """\
 """
 
 
-def mended(text: str, newline: str = "\n") -> tuple[str, list[str]]:
+def mend_text(text: str, newline: str = "\n") -> tuple[str, list[str]]:
     """The text after its mends, in the line ends given, and what was said of each."""
     data = text.replace("\n", newline).encode()
     after, done, left = fix_list(PATH, data)
@@ -69,7 +69,7 @@ def mended(text: str, newline: str = "\n") -> tuple[str, list[str]]:
     return after.decode().replace(newline, "\n"), [str(one) for one in done]
 
 
-def changed(before: str, after: str) -> list[str]:
+def list_changed_lines(before: str, after: str) -> list[str]:
     """The lines that differ, as `-old` and `+new`."""
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))
     return [line for line in lines[2:] if line[0] in "-+"]
@@ -121,9 +121,9 @@ def test_one_mend_changes_one_line(good: str, newline: str) -> None:
     else:
         wanted = TEXT
     before = wanted.replace(good, bad)
-    after, done = mended(before, newline)
+    after, done = mend_text(before, newline)
     assert after == wanted
-    assert len(changed(before, after)) == 2
+    assert len(list_changed_lines(before, after)) == 2
     assert len(done) == 1 and done[0].startswith(PATH + said)
 
 
@@ -139,7 +139,7 @@ def test_quotes_are_put_around_what_yaml_reads_otherwise() -> None:
   seed: [000, 12]
   added: 2026-11-21
 """
-    after, done = mended(text)
+    after, done = mend_text(text)
     assert after == (
         text.replace("1984", '"1984"').replace("yes", '"yes"').replace(": no", ': "no"')
         .replace("[on", '["on"').replace("000, 12", '"000", "12"')
@@ -195,17 +195,17 @@ def test_a_byte_order_mark_stays() -> None:
 def test_a_file_that_would_read_otherwise_is_left_alone(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = trial.page("a.yml", TEXT.replace("lang: zh", "lang: cn"))
-    bad = trial.page("b.yml", TEXT.replace("lang: zh", "lang: jp"))
+    good = trial.add_page("a.yml", TEXT.replace("lang: zh", "lang: cn"))
+    bad = trial.add_page("b.yml", TEXT.replace("lang: zh", "lang: jp"))
     whole = autofix.value_edits
 
-    def greedy(path: str, text: str, reader: EntryReader) -> list[autofix.TextEdit]:
+    def edit_too_much(path: str, text: str, reader: EntryReader) -> list[autofix.TextEdit]:
         found = list(whole(path, text, reader))
         if path == "docs/b.yml":
             found.append(autofix.TextEdit(len(text) - 60, len(text) - 50, "", found[0].mend))
         return found
 
-    monkeypatch.setattr(autofix, "value_edits", greedy)
+    monkeypatch.setattr(autofix, "value_edits", edit_too_much)
     before = bad.read_bytes()
     done, left = fix_lists(trial.root)
     assert [str(one) for one in done] == ["docs/a.yml:33: mended lang: zh, which was cn"]
@@ -215,17 +215,17 @@ def test_a_file_that_would_read_otherwise_is_left_alone(
     ]  # fmt: skip
     assert bad.read_bytes() == before and good.read_bytes() == TEXT.encode()
     monkeypatch.undo()
-    assert trial.shelf("check", "--fix").stdout.startswith("docs/b.yml:33: mended lang: ja")
+    assert trial.run_shelf("check", "--fix").stdout.startswith("docs/b.yml:33: mended lang: ja")
 
 
 def test_a_killed_write_leaves_the_old_list(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = trial.page("a.yml", TEXT.replace("lang: zh", "lang: cn"))
+    page = trial.add_page("a.yml", TEXT.replace("lang: zh", "lang: cn"))
     before = page.read_bytes()
 
-    def broken(*_: object) -> None:
+    def interrupt_write(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("os.replace", broken)
+    monkeypatch.setattr("os.replace", interrupt_write)
     with pytest.raises(KeyboardInterrupt):
         fix_lists(trial.root)
     assert page.read_bytes() == before
@@ -234,7 +234,7 @@ def test_a_killed_write_leaves_the_old_list(trial: Trial, monkeypatch: pytest.Mo
 
 def test_hidden_and_linked_files_are_left_alone(trial: Trial) -> None:
     text = "- id: a\n  lang: cn\n"
-    hidden = trial.page(".meta.yml", text)
+    hidden = trial.add_page(".meta.yml", text)
     outside = trial.root / "outside.yml"
     outside.write_text(text)
     (trial.root / "docs" / "linked.yml").symlink_to(outside)
@@ -244,7 +244,7 @@ def test_hidden_and_linked_files_are_left_alone(trial: Trial) -> None:
 
 
 def test_lists_with_nothing_to_mend_are_not_written(tmp_path: Path) -> None:
-    library(tmp_path, readings=200, topics=4)
+    write_library(tmp_path, readings=200, topics=4)
     stamps = {path: path.stat() for path in tmp_path.rglob("*.yml")}
     assert fix_lists(tmp_path) == ([], [])
     assert all(path.stat().st_mtime_ns == was.st_mtime_ns for path, was in stamps.items())
@@ -286,7 +286,7 @@ CHUNKS = {
 
 
 @st.composite
-def lists(draw: st.DrawFn) -> str:
+def draw_list(draw: st.DrawFn) -> str:
     """A list whose entries have their keys in any order, with anything that can be mended."""
     parts = [draw(st.sampled_from(["", "# A list.\n", "\n"]))]
     for number in range(draw(st.integers(1, 3))):
@@ -301,7 +301,7 @@ def lists(draw: st.DrawFn) -> str:
     return text.rstrip("\n") if draw(st.booleans()) else text
 
 
-def said(text: str) -> set[str]:
+def find_faults(text: str) -> set[str]:
     shelf = Shelf()
     shelf.add_file(text.encode(), PATH)
     return {finding.what for finding in (*shelf.findings, *check_shelf(shelf))}
@@ -313,11 +313,11 @@ SAFE = re.compile(
 )
 
 
-@given(lists(), st.sampled_from(["\n", "\r\n"]))
+@given(draw_list(), st.sampled_from(["\n", "\r\n"]))
 def test_any_list_is_mended_whole(text: str, newline: str) -> None:
-    after, done = mended(text, newline)
+    after, done = mend_text(text, newline)
     reader, again = EntryReader(PATH, text.encode()), EntryReader(PATH, after.encode())
-    assert not [what for what in said(after) if SAFE.search(what)], after
+    assert not [what for what in find_faults(after) if SAFE.search(what)], after
     assert bool(done) == (after != text)
     assert [list(e.fields) for e in reader.entries] == [list(e.fields) for e in again.entries]
     assert after.count("#") == text.count("#")
@@ -326,7 +326,7 @@ def test_any_list_is_mended_whole(text: str, newline: str) -> None:
             assert line.strip() in after
     clean = TEXT[TEXT.index("# between") :]
     text = f"{text}\n{clean}"
-    assert mended(text, newline)[0].endswith(f"\n{clean}")
+    assert mend_text(text, newline)[0].endswith(f"\n{clean}")
 
 
 @given(st.lists(st.sampled_from([

@@ -14,7 +14,17 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reading_project import BASIC, FIELDS, TICKED, URL, add, files, make, parts, written
+from reading_project import (
+    BASIC,
+    FIELDS,
+    TICKED,
+    URL,
+    add_entry,
+    format_answers,
+    make_project,
+    read_files,
+    split_code,
+)
 
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.edit import forms
@@ -33,14 +43,14 @@ from warpshelf.web.services import Metadata
 FORM = Path(__file__).parents[2] / ".github" / "ISSUE_TEMPLATE" / "link.yml"
 
 
-def refusal(text: str | dict[str, str]) -> str:
+def refuse_form(text: str | dict[str, str]) -> str:
     with pytest.raises(ShelfError) as caught:
-        parse_form(text if isinstance(text, str) else written({**BASIC, **text}))
+        parse_form(text if isinstance(text, str) else format_answers({**BASIC, **text}))
     return str(caught.value)
 
 
-def fields(**given: str) -> dict[str, Any]:
-    return parse_form(written({**BASIC, **given})).fields
+def parse_fields(**given: str) -> dict[str, Any]:
+    return parse_form(format_answers({**BASIC, **given})).fields
 
 
 def test_the_labels_are_those_of_the_form() -> None:
@@ -55,7 +65,7 @@ def test_the_labels_are_those_of_the_form() -> None:
 
 
 def test_a_form() -> None:
-    form = parse_form(written({
+    form = parse_form(format_answers({
         **BASIC, "title_en": "T", "authors": "Ada Lovelace, Charles\nBabbage; and others",
         "year": "2024", "venue": "A blog", "level": "beginner", "lang": "zh",
         "tags": "softmax, gpu-memory", "snippets": "`softmax`", "needs": "- online-softmax",
@@ -75,39 +85,42 @@ def test_a_form() -> None:
 
 
 def test_what_was_left_out_is_left_out() -> None:
-    assert fields() == FIELDS
+    assert parse_fields() == FIELDS
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
 def test_line_ends(end: str) -> None:
-    text = written({**BASIC, "why": "One.\nTwo."})
+    text = format_answers({**BASIC, "why": "One.\nTwo."})
     assert parse_form(text.replace("\n", end)).fields["why"] == "One. Two."
 
 
 def test_headings_that_are_not_the_form_s_belong_to_the_answer() -> None:
     why = "### Background\n## kind\n ### year\n#### tags\n### Year\nIt is so."
-    assert fields(why=why)["why"] == "### Background ## kind ### year #### tags ### Year It is so."
+    assert (
+        parse_fields(why=why)["why"]
+        == "### Background ## kind ### year #### tags ### Year It is so."
+    )
 
 
 def test_a_heading_of_the_form_within_an_answer_is_refused() -> None:
     for hidden in ("### authors\n\nEve", "```\n### authors\n```", "<!--\n### authors  \n-->"):
-        said = refusal({"why": f"It is so.\n{hidden}"})
+        said = refuse_form({"why": f"It is so.\n{hidden}"})
         assert said == ("authors: appears twice as a heading; take the line `### authors` out "
                         "of the answer that holds it")  # fmt: skip
 
 
 def test_what_a_reader_of_the_issue_does_not_see_does_not_count() -> None:
-    assert fields(why="Seen.<!-- unseen\n\nstill -->")["why"] == "Seen."
-    assert fields(title="A<!-- b --> c<!-->")["title"] == "A c"
-    assert "title: has no answer" in refusal({"title": "<!-- hidden -->"})
-    said = refusal({"title": "Seen <!-- hidden", "notes": "-->"})
+    assert parse_fields(why="Seen.<!-- unseen\n\nstill -->")["why"] == "Seen."
+    assert parse_fields(title="A<!-- b --> c<!-->")["title"] == "A c"
+    assert "title: has no answer" in refuse_form({"title": "<!-- hidden -->"})
+    said = refuse_form({"title": "Seen <!-- hidden", "notes": "-->"})
     assert said.startswith("title: holds an HTML comment that does not end; remove the <!--")
 
 
 def test_a_fence_around_an_answer_is_taken_off() -> None:
-    assert fields(why="```text\nIt is so.\n```")["why"] == "It is so."
-    assert fields(why="~~~\nIt\nis so.\n~~~~")["why"] == "It is so."
-    assert fields(why="a ``` b")["why"] == "a ``` b"
+    assert parse_fields(why="```text\nIt is so.\n```")["why"] == "It is so."
+    assert parse_fields(why="~~~\nIt\nis so.\n~~~~")["why"] == "It is so."
+    assert parse_fields(why="a ``` b")["why"] == "a ``` b"
 
 
 @pytest.mark.parametrize(
@@ -130,21 +143,21 @@ def test_a_fence_around_an_answer_is_taken_off() -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_read(given: dict[str, str], said: str) -> None:
-    told = refusal(given)
+    told = refuse_form(given)
     assert told.startswith(said.partition(":")[0]) and said in told and "\n" not in told
 
 
 def test_everything_wrong_is_told_at_once() -> None:
-    said = refusal({"year": "x", "title": "", "topic": forms.ANOTHER}).split("\n")
+    said = refuse_form({"year": "x", "title": "", "topic": forms.ANOTHER}).split("\n")
     assert [line.partition(":")[0] for line in said] == ["topic", "year", "title"]
 
 
 def test_what_is_no_form() -> None:
     for text in ("", "Please add this: https://x.org", "# url\nhttps://x.org"):
-        said = refusal(text)
+        said = refuse_form(text)
         assert said == "form: holds none of the form's headings; fill in the form for a link"
-    assert "has 65537 characters, over 65536" in refusal("x" * 65_537)
-    said = refusal("### url\n\nhttps://x.org\n\n### title\n\nT").split("\n")
+    assert "has 65537 characters, over 65536" in refuse_form("x" * 65_537)
+    said = refuse_form("### url\n\nhttps://x.org\n\n### title\n\nT").split("\n")
     assert said[0] == "topic: has no answer; write one under its heading"
     assert [line.partition(":")[0] for line in said] == ["topic", "kind", "why", "your own words"]
 
@@ -179,32 +192,32 @@ def test_what_is_no_event(tmp_path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make(tmp_path)
+def reading_root(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
 
 
 @pytest.mark.parametrize(
     "topic", ["kernels/gemm", "kernels/plain", "docs/kernels/softmax.yml", "../x", "kernels"]
 )
-def test_a_form_adds_to_a_list_that_is_there(root: Path, topic: str) -> None:
+def test_a_form_adds_to_a_list_that_is_there(reading_root: Path, topic: str) -> None:
     with pytest.raises(ShelfError) as caught:
-        parse_form(written({**BASIC, "topic": topic})).new_reading(root)
+        parse_form(format_answers({**BASIC, "topic": topic})).new_reading(reading_root)
     assert (
         str(caught.value)
         == f"topic: is {topic!r}, which is not a list; write one of kernels/softmax"
     )
 
 
-def test_an_address_on_the_shelf_is_refused(root: Path) -> None:
+def test_an_address_on_the_shelf_is_refused(reading_root: Path) -> None:
     with pytest.raises(ShelfError, match="^url: arxiv:1805.02867 is on the shelf already, as"):
-        parse_form(written({**BASIC, "url": "<https://arxiv.org/abs/1805.02867v2>"})).new_reading(
-            root
-        )
+        parse_form(
+            format_answers({**BASIC, "url": "<https://arxiv.org/abs/1805.02867v2>"})
+        ).new_reading(reading_root)
 
 
-def test_what_a_person_should_look_at(root: Path) -> None:
-    form = parse_form(written(BASIC))
-    new = form.new_reading(root)
+def test_what_a_person_should_look_at(reading_root: Path) -> None:
+    form = parse_form(format_answers(BASIC))
+    new = form.new_reading(reading_root)
     assert (
         form.review_notes(new, None) == form.review_notes(new, Metadata(FIELDS["title"], URL)) == []
     )
@@ -225,7 +238,7 @@ TEXTS = st.lists(
 
 @given(st.fixed_dictionaries({}, optional={label: TEXTS for label in LABELS}))
 def test_any_answers_come_back(given_: dict[str, str]) -> None:
-    text = written(given_)
+    text = format_answers(given_)
     if any(
         forms.HEADING.fullmatch(line) for answer in given_.values() for line in answer.split("\n")
     ):
@@ -246,23 +259,23 @@ PIECES = (
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("shelf"))
+def shared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("shelf"))
 
 
 @settings(max_examples=400)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
-def test_a_hostile_text_is_read_or_refused(shared: Path, text: str) -> None:
+def test_a_hostile_text_is_read_or_refused(shared_root: Path, text: str) -> None:
     """Nothing but ShelfError is raised, and a dry run says what would be written."""
-    before = files(shared)
+    before = read_files(shared_root)
     try:
         form = parse_form(text)
-        entry = form.new_reading(shared).add_entry(fields=form.fields, dry=True)
+        entry = form.new_reading(shared_root).add_entry(fields=form.fields, dry=True)
     except ShelfError as error:
         assert error.findings and all(str(finding).isprintable() for finding in error.findings)
     else:
         assert entry.path == "docs/kernels/softmax.yml"
-    assert files(shared) == before
+    assert read_files(shared_root) == before
 
 
 WHOLE = st.fixed_dictionaries(
@@ -272,10 +285,10 @@ WHOLE = st.fixed_dictionaries(
 
 @settings(max_examples=200)
 @given(WHOLE)
-def test_hostile_answers_are_an_entry_or_refused(shared: Path, given_: dict[str, str]) -> None:
+def test_hostile_answers_are_an_entry_or_refused(shared_root: Path, given_: dict[str, str]) -> None:
     try:
-        form = parse_form(written({**BASIC, **given_}))
-        entry = form.new_reading(shared).add_entry(fields=form.fields, dry=True)
+        form = parse_form(format_answers({**BASIC, **given_}))
+        entry = form.new_reading(shared_root).add_entry(fields=form.fields, dry=True)
     except ShelfError as error:
         assert error.findings
     else:
@@ -289,25 +302,25 @@ HOSTILE = (
 
 
 @pytest.fixture
-def entry(tmp_path: Path) -> AddedReading:
+def added_reading(tmp_path: Path) -> AddedReading:
     fields = {**FIELDS, "title": "@all fixes #1: on `x`"}
-    return add(make(tmp_path), "kernels/softmax", URL, fields=fields)
+    return add_entry(make_project(tmp_path), "kernels/softmax", URL, fields=fields)
 
 
-def test_a_pull_request_holds_no_word_of_others(entry: AddedReading) -> None:
-    assert pull_request(entry, 12) == {
+def test_a_pull_request_holds_no_word_of_others(added_reading: AddedReading) -> None:
+    assert pull_request(added_reading, 12) == {
         "ok": True,
         "path": "docs/kernels/softmax.yml",
         "title": "Add the reading all-fixes-1 to kernels/softmax",
         "body": "Adds the reading `all-fixes-1` to `docs/kernels/softmax.yml`, as the form asks "
         "for.\n\nCloses #12\n",
     }
-    assert "#" not in pull_request(entry, None)["body"]
+    assert "#" not in pull_request(added_reading, None)["body"]
 
 
-def test_what_to_look_at_stands_in_a_fence(entry: AddedReading) -> None:
-    said = pull_request(entry, 12, [f"the title is {HOSTILE}"])
-    [block], around = parts(said["body"])
+def test_what_to_look_at_stands_in_a_fence(added_reading: AddedReading) -> None:
+    said = pull_request(added_reading, 12, [f"the title is {HOSTILE}"])
+    [block], around = split_code(said["body"])
     assert "@all" in block and block.count("\n") == 1 and "\x1b" not in block
     assert "@" not in around and around.count("#") == 1
 
@@ -320,7 +333,7 @@ def test_the_findings_stand_in_a_fence() -> None:
     ]
     said = refusal_comment(findings, "docs/a/b.yml")
     assert said["ok"] is False
-    [block], around = parts(said["comment"])
+    [block], around = split_code(said["comment"])
     lines = block.splitlines()
     assert lines[0].startswith("why is @all") and lines[0].endswith("; shorten it")
     assert lines[1:] == ["year: is 'x'; write it", "docs/other.yml:3: circle; remove it"]
@@ -337,6 +350,6 @@ def test_many_findings_are_cut() -> None:
 @example(["  ````", "x", "```"])
 @given(st.lists(st.text() | st.text("`~ \n>#-\t", max_size=12), max_size=5))
 def test_no_line_closes_the_fence(lines: list[str]) -> None:
-    blocks, around = parts(f"Before\n\n{fence_lines(lines)}\n\nAfter\n")
+    blocks, around = split_code(f"Before\n\n{fence_lines(lines)}\n\nAfter\n")
     assert len(blocks) == 1 and around == "Before\nAfter"
     assert blocks[0].count("\n") == len(lines)

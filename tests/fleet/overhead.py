@@ -42,7 +42,7 @@ def measure_runs(counts: tuple[int, ...] = COUNTS) -> list[dict[str, Any]]:
             with tempfile.TemporaryDirectory() as name:
                 field = FleetTrial(new_trial(Path(name) / "trial"), cluster)
                 for number in range(count):
-                    field.trial.snippet(f"s{number}", LIGHT)
+                    field.trial.add_snippet(f"s{number}", LIGHT)
                 runs = []
                 for _ in range(2):  # the second finds all of it current
                     run = field.start_run(

@@ -40,14 +40,14 @@ def fleet_trial(trial: Trial, cluster: LocalCluster) -> Iterator[FleetTrial]:
 
 def add_light(fleet_trial: FleetTrial, *names: str) -> None:
     for name in names:
-        fleet_trial.trial.snippet(name, LIGHT)
+        fleet_trial.trial.add_snippet(name, LIGHT)
 
 
 def test_each_kind_gets_each_snippet_once_and_a_second_run_has_nothing_to_do(
     fleet_trial: FleetTrial,
 ) -> None:
     add_light(fleet_trial, "one", "two", "three")
-    fleet_trial.trial.snippet("plain", PLAIN)
+    fleet_trial.trial.add_snippet("plain", PLAIN)
     run = fleet_trial.run_to_end("tell_record")
     wanted = sorted([(name, kind) for name in ("one", "two", "three") for kind in (A, B)])
     assert fleet_trial.list_records() == sorted([*wanted, ("plain", "cpu")])
@@ -64,7 +64,7 @@ def test_each_kind_gets_each_snippet_once_and_a_second_run_has_nothing_to_do(
 
 def test_a_kind_that_nobody_has_is_named_and_the_others_are_served(fleet_trial: FleetTrial) -> None:
     add_light(fleet_trial, "one")
-    fleet_trial.trial.snippet("many", LIGHT.replace('"gpus": 1', '"gpus": 8'))
+    fleet_trial.trial.add_snippet("many", LIGHT.replace('"gpus": 1', '"gpus": 8'))
     run_to_end = fleet_trial.run_to_end("told", options={"kinds": ["B2", "Z9"]})
     assert run_to_end.last["findings"] == ["--kinds: no node has Z9; the cluster has A1, B2"]
     assert fleet_trial.list_records() == [("one", B)]
@@ -180,8 +180,8 @@ HANGS = PLAIN.replace("def facts():", 'NEEDS = {"seconds": 2}\n\n\ndef facts():'
 def test_a_ray_of_this_machine_really_checks_and_a_hanging_snippet_ends_alone(
     trial: Trial,
 ) -> None:
-    trial.sound()
-    trial.snippet("hangs", HANGS)
+    trial.add_sound_snippet()
+    trial.add_snippet("hangs", HANGS)
     script = str(ROOT / "scripts" / "build.py")
     words = ["run", "--on", "ray", "--only", "cpu", "--json"]
     done = subprocess.run(
@@ -197,5 +197,5 @@ def test_a_ray_of_this_machine_really_checks_and_a_hanging_snippet_ends_alone(
     assert rows["sound"]["state"] == "passed" and rows["hangs"]["state"] == "failed"
     [line] = rows["hangs"]["findings"]
     assert line.startswith("snippets/hangs/hangs.py: still running after 2 s")
-    said = trial.shelf("import", "records.json")
+    said = trial.run_shelf("import", "records.json")
     assert said.returncode == 0 and said.stdout == "wrote snippets/sound/results/cpu.json\n"

@@ -144,7 +144,7 @@ def test_a_node_says_what_it_lacks(checkout_copy: Path) -> None:
 @pytest.fixture
 def packed_copy(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The copy of a project with one sound snippet, which this process is in."""
-    trial.sound()
+    trial.add_sound_snippet()
     project = Project(trial.root)
     with checkout_bundle.pack_checkout(project, snippet.discover_snippets(project)) as folder:
         monkeypatch.chdir(folder)
@@ -171,7 +171,7 @@ def test_a_check_over_there_is_the_one_here(trial: Trial, packed_copy: Path) -> 
     record = {**found.record, "machine": gpu}
     out = trial.root / "records.json"
     out.write_text(json.dumps({"schema": 1, "records": [found.record, record]}))
-    said = trial.shelf("import", "records.json")
+    said = trial.run_shelf("import", "records.json")
     assert (
         said.returncode == 1 and "sound on imaginary-a1: leaves out the timed case" in said.stderr
     )

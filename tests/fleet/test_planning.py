@@ -50,11 +50,11 @@ def make_record(trial: Trial, name: str, slug: str) -> dict[str, Any]:
 
 
 def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
-    trial.snippet("both", LIGHT)
-    trial.snippet("new", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 100'))
-    trial.snippet("odd", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 75'))
-    trial.snippet("plain", PLAIN)
-    trial.snippet("broken", "def demo(): pass\n")
+    trial.add_snippet("both", LIGHT)
+    trial.add_snippet("new", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 100'))
+    trial.add_snippet("odd", LIGHT.replace('"gpus": 1', '"gpus": 1, "sm": 75'))
+    trial.add_snippet("plain", PLAIN)
+    trial.add_snippet("broken", "def demo(): pass\n")
     items, verdicts = plan_trial(trial, make_kind("H", 90), make_kind("B", 100), CPU)
     assert [item.key for item in items] == [
         "both on imaginary-b", "both on imaginary-h", "new on imaginary-b", "plain on cpu",
@@ -68,7 +68,7 @@ def test_each_snippet_is_due_on_each_kind_that_can_run_it(trial: Trial) -> None:
 
 
 def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial: Trial) -> None:
-    trial.snippet("one", PLAIN)
+    trial.add_snippet("one", PLAIN)
     record = make_record(trial, "one", "cpu")
     held = {"one": {"cpu": (record["digest"], record["date"])}}
     for force in (False, True):  # what the bundle has is this run's own
@@ -85,7 +85,7 @@ def test_what_is_current_by_a_record_in_place_or_in_the_bundle_is_not_due(trial:
 
 def test_the_stalest_go_first_and_an_item_has_its_share_of_cores(trial: Trial) -> None:
     for name in ("fresh", "older", "never"):
-        trial.snippet(name, LIGHT.replace('"gpus": 1', '"gpus": 2, "seconds": 10'))
+        trial.add_snippet(name, LIGHT.replace('"gpus": 1', '"gpus": 2, "seconds": 10'))
     times = {"fresh": "2031-05-06T07:08:09Z", "older": "2030-05-06T07:08:09Z"}
     held = {name: {"imaginary-h": ("sha256:", date)} for name, date in times.items()}
     wide = Kind("H", make_kind("H", gpus=8).machine, cpus=4)
@@ -117,7 +117,7 @@ def test_two_devices_of_one_accelerator_are_two_kinds_that_share_no_node() -> No
 
 @pytest.fixture
 def planned_item(trial: Trial) -> Item:
-    trial.snippet("one", LIGHT)
+    trial.add_snippet("one", LIGHT)
     [only], _ = plan_trial(trial, make_kind("A1"))
     return only
 
@@ -162,7 +162,7 @@ def test_what_ray_lost_is_tried_again_or_left(planned_item: Item) -> None:
 
 
 def test_a_spool_takes_up_what_is_there_and_leaves_one_file(trial: Trial) -> None:
-    trial.snippet("one", PLAIN)
+    trial.add_snippet("one", PLAIN)
     out = trial.root / "out.json"
     with ResultQueue(out) as spool:
         assert spool.made == {}
@@ -216,7 +216,7 @@ def test_without_ray_one_line_says_what_to_install(
 
 @pytest.mark.exhaustive("processes of their own")
 def test_other_commands_leave_ray_alone(trial: Trial) -> None:
-    trial.snippet("one", PLAIN)
+    trial.add_snippet("one", PLAIN)
     text = (
         "import sys; from warpshelf.cli import commands; "
         "status = commands.main(['run', '--out', 'r.json']); "
@@ -267,7 +267,7 @@ def test_an_address_where_nobody_listens_is_told_at_once(trial: Trial, scheme: s
     ],
 )  # fmt: skip
 def test_wrong_usage_is_told_before_anything_starts(trial: Trial, words: list[str]) -> None:
-    done = trial.shelf("run", *words)
+    done = trial.run_shelf("run", *words)
     assert done.returncode == 2 and "Invalid value" in done.stderr
 
 

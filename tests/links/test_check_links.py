@@ -33,9 +33,9 @@ AT = "https://site.example.org"
 COPY = "http://web.archive.org/web/20200101000000/https://site.example.org/gone"
 
 
-def shelve(trial: Trial, topic: str, urls: dict[str, str]) -> None:
+def write_topic(trial: Trial, topic: str, urls: dict[str, str]) -> None:
     """A topic whose list has an entry for each url, by its title."""
-    trial.page(f"{topic}.md", f'# Topic\n\n--8<-- "readings/{topic}.md"\n')
+    trial.add_page(f"{topic}.md", f'# Topic\n\n--8<-- "readings/{topic}.md"\n')
     entries = [
         ENTRY.format(id=f"{topic.replace('/', '-')}-{number}", title=title, url=url)
         for number, (title, url) in enumerate(urls.items())
@@ -43,12 +43,14 @@ def shelve(trial: Trial, topic: str, urls: dict[str, str]) -> None:
     (trial.root / "docs" / f"{topic}.yml").write_text("".join(entries))
 
 
-def kept(trial: Trial) -> dict:
+def read_kept_health(trial: Trial) -> dict:
     return json.loads((trial.root / "docs" / "links.json").read_text())["links"]
 
 
-def look(trial: Trial, detour: Detour, today: str = "2026-11-01", **options: object) -> CheckResult:
-    return run_check(trial.root, detour.means(today), **{"budget": 60, **options})
+def run_link_check(
+    trial: Trial, detour: Detour, today: str = "2026-11-01", **options: object
+) -> CheckResult:
+    return run_check(trial.root, detour.make_services(today), **{"budget": 60, **options})
 
 
 @needs_lychee
@@ -56,21 +58,21 @@ def test_the_states_are_recorded(trial: Trial, detour: Detour) -> None:
     detour.known["lost.example.org"] = False
     detour.elsewhere["lost.example.org"] = f"https://{'a' * 64}.warpshelf.org/https"
     urls = {
-        "Alive": detour.put(f"{AT}/alive"),
-        "Moved": detour.move(f"{AT}/moved", f"{AT}/alive"),
+        "Alive": detour.set_answer(f"{AT}/alive"),
+        "Moved": detour.set_redirect(f"{AT}/moved", f"{AT}/alive"),
         "Gone": f"{AT}/gone",
         "Lost": "https://lost.example.org/",
-        "Blocked": detour.put(f"{AT}/blocked", 403),
-        "Down": detour.put(f"{AT}/down", 500),
+        "Blocked": detour.set_answer(f"{AT}/blocked", 403),
+        "Down": detour.set_answer(f"{AT}/down", 500),
     }
-    shelve(trial, "tiles", urls)
-    detour.web.put("/available", json.dumps(
+    write_topic(trial, "tiles", urls)
+    detour.web.set_answer("/available", json.dumps(
         {"archived_snapshots": {"closest": {"available": True, "url": COPY}}}))  # fmt: skip
-    found = look(trial, detour)
+    found = run_link_check(trial, detour)
     copy = "https" + COPY.removeprefix("http")
     failing = {"state": "failing", "since": "2026-11-01", "counted": "2026-11-01", "failures": 1,
                "archived": copy}  # fmt: skip
-    assert kept(trial) == {
+    assert read_kept_health(trial) == {
         urls["Alive"]: {"state": "alive", "last_alive": "2026-11-01"},
         urls["Moved"]: {"state": "moved", "since": "2026-11-01", "last_alive": "2026-11-01",
                         "moved_to": urls["Alive"]},
@@ -82,16 +84,16 @@ def test_the_states_are_recorded(trial: Trial, detour: Detour) -> None:
     assert (found.asked, found.fresh, found.left, len(found.links)) == (6, 0, 0, 6)
     assert load_health(trial.root) == found.health
     # The answers of two more weeks settle it; from then on the file stays as it is.
-    look(trial, detour, "2026-11-08")
-    assert kept(trial)[urls["Gone"]]["state"] == "failing"
-    look(trial, detour, "2026-11-15")
-    states = {title: kept(trial)[url]["state"] for title, url in urls.items()}
+    run_link_check(trial, detour, "2026-11-08")
+    assert read_kept_health(trial)[urls["Gone"]]["state"] == "failing"
+    run_link_check(trial, detour, "2026-11-15")
+    states = {title: read_kept_health(trial)[url]["state"] for title, url in urls.items()}
     assert states == {
         "Alive": "alive", "Moved": "moved", "Gone": "gone", "Lost": "gone", "Blocked": "blocked",
         "Down": "unreachable",
     }  # fmt: skip
     text = (trial.root / "docs" / "links.json").read_bytes()
-    look(trial, detour, "2026-11-22")
+    run_link_check(trial, detour, "2026-11-22")
     assert (trial.root / "docs" / "links.json").read_bytes() == text
     asked = [query["url"] for path, query, _ in detour.web.asked if path == "/available"]
     assert asked == [[urls["Gone"]], [urls["Lost"]], [urls["Down"]]]  # once each
@@ -99,57 +101,59 @@ def test_the_states_are_recorded(trial: Trial, detour: Detour) -> None:
 
 @needs_lychee
 def test_what_was_seen_alive_lately_is_not_asked_again(trial: Trial, detour: Detour) -> None:
-    urls = {"A": detour.put(f"{AT}/a"), "B": f"{AT}/b"}
-    shelve(trial, "tiles", urls)
-    look(trial, detour)
-    found = look(trial, detour, "2026-11-02")
+    urls = {"A": detour.set_answer(f"{AT}/a"), "B": f"{AT}/b"}
+    write_topic(trial, "tiles", urls)
+    run_link_check(trial, detour)
+    found = run_link_check(trial, detour, "2026-11-02")
     assert (found.asked, found.fresh) == (1, 1) and set(found.health) == set(urls.values())
-    assert (detour.times(urls["A"]), detour.times(urls["B"])) == (1, 2)
-    look(trial, detour, force=True)
-    assert detour.times(urls["A"]) == 2
+    assert (detour.count_requests(urls["A"]), detour.count_requests(urls["B"])) == (1, 2)
+    run_link_check(trial, detour, force=True)
+    assert detour.count_requests(urls["A"]) == 2
     cache = trial.root / ".shelf" / "links.json"
     for broken in ("{", "[]", '{"x": 1}', '{"x": "yesterday"}', "null"):
         cache.write_text(broken)
-        look(trial, detour)
-    assert detour.times(urls["A"]) == 7
+        run_link_check(trial, detour)
+    assert detour.count_requests(urls["A"]) == 7
     # A cache that is left over tells nothing of a link that has no state, or another one.
     (trial.root / "docs" / "links.json").unlink()
-    look(trial, detour)
-    assert detour.times(urls["A"]) == 8 and urls["A"] in kept(trial)
+    run_link_check(trial, detour)
+    assert detour.count_requests(urls["A"]) == 8 and urls["A"] in read_kept_health(trial)
 
 
 @needs_lychee
 def test_a_link_to_another_paper_is_found(trial: Trial, detour: Detour) -> None:
     """A reading group's notes once had the paper on PagedAttention link to another one."""
-    url = detour.put("https://arxiv.org/abs/2501.12948")
-    shelve(trial, "sessions", {PAGED: url})
-    detour.web.put("/arxiv", ARXIV.format(WRONG), "application/atom+xml")
-    found = look(trial, detour)
+    url = detour.set_answer("https://arxiv.org/abs/2501.12948")
+    write_topic(trial, "sessions", {PAGED: url})
+    detour.web.set_answer("/arxiv", ARXIV.format(WRONG), "application/atom+xml")
+    found = run_link_check(trial, detour)
     assert [link.url for link in found.misnamed_links] == [url]
-    assert kept(trial)[url] == {
+    assert read_kept_health(trial)[url] == {
         "state": "alive", "last_alive": "2026-11-01", "title_there": WRONG
     }  # fmt: skip
     # It is asked for again until it fits: the entry may be mended, and so may the target.
-    assert [link.url for link in look(trial, detour).misnamed_links] == [url]
-    detour.web.put("/arxiv", ARXIV.format(PAGED), "application/atom+xml")
-    assert look(trial, detour).misnamed_links == []
+    assert [link.url for link in run_link_check(trial, detour).misnamed_links] == [url]
+    detour.web.set_answer("/arxiv", ARXIV.format(PAGED), "application/atom+xml")
+    assert run_link_check(trial, detour).misnamed_links == []
     count = len([path for path, _, _ in detour.web.asked if path == "/arxiv"])
-    look(trial, detour)
+    run_link_check(trial, detour)
     assert len([path for path, _, _ in detour.web.asked if path == "/arxiv"]) == count == 3
 
 
 @needs_lychee
 def test_only_a_topic_or_some_links(trial: Trial, detour: Detour) -> None:
-    one, two, both = (detour.put(f"{AT}/{name}") for name in ("one", "two", "both"))
-    shelve(trial, "kernels/one", {"One": one, "Both": both})
-    shelve(trial, "kernels/two", {"Two": two})
-    assert list(look(trial, detour, topic="kernels/two").health) == [two]
-    assert detour.times(one) == 0
-    assert list(look(trial, detour, urls={one, f"{AT}/unknown"}).health) == [one]
-    assert look(trial, detour, urls=set()).links == [] and detour.times(both) == 0
-    assert set(kept(trial)) == {one, two}  # what was found out before stays
+    one, two, both = (detour.set_answer(f"{AT}/{name}") for name in ("one", "two", "both"))
+    write_topic(trial, "kernels/one", {"One": one, "Both": both})
+    write_topic(trial, "kernels/two", {"Two": two})
+    assert list(run_link_check(trial, detour, topic="kernels/two").health) == [two]
+    assert detour.count_requests(one) == 0
+    assert list(run_link_check(trial, detour, urls={one, f"{AT}/unknown"}).health) == [one]
+    assert (
+        run_link_check(trial, detour, urls=set()).links == [] and detour.count_requests(both) == 0
+    )
+    assert set(read_kept_health(trial)) == {one, two}  # what was found out before stays
     with pytest.raises(ShelfError) as caught:
-        look(trial, detour, topic="kernels/tow")
+        run_link_check(trial, detour, topic="kernels/tow")
     assert str(caught.value) == (
         "--topic: there is no topic 'kernels/tow'; write --topic kernels/two"
     )
@@ -157,17 +161,18 @@ def test_only_a_topic_or_some_links(trial: Trial, detour: Detour) -> None:
 
 @needs_lychee
 def test_links_that_left_the_shelf_leave_the_file(trial: Trial, detour: Detour) -> None:
-    one, two = detour.put(f"{AT}/one"), detour.put(f"{AT}/two")
-    shelve(trial, "tiles", {"One": one, "Two": two})
-    look(trial, detour)
-    shelve(trial, "tiles", {"One": one})
+    one, two = detour.set_answer(f"{AT}/one"), detour.set_answer(f"{AT}/two")
+    write_topic(trial, "tiles", {"One": one, "Two": two})
+    run_link_check(trial, detour)
+    write_topic(trial, "tiles", {"One": one})
     (trial.root / "docs" / "broken.yml").write_text("- id: [\n")
-    found = look(trial, detour)
-    assert set(kept(trial)) == {one, two}  # a list that cannot be read may still name it
+    found = run_link_check(trial, detour)
+    # a list that cannot be read may still name it
+    assert set(read_kept_health(trial)) == {one, two}
     assert found.unread
     (trial.root / "docs" / "broken.yml").unlink()
-    look(trial, detour)
-    assert set(kept(trial)) == {one}
+    run_link_check(trial, detour)
+    assert set(read_kept_health(trial)) == {one}
 
 
 def test_those_that_fail_come_first_then_new_ones_then_the_oldest() -> None:
@@ -188,18 +193,18 @@ def test_with_no_network_nothing_is_recorded(trial: Trial, detour: Detour, when:
     nowhere = f"http://127.0.0.1:{closed_port()}/https"
     url = "https://down.example.org/"
     detour.elsewhere["down.example.org"] = nowhere
-    shelve(trial, "tiles", {"Alive": detour.put(f"{AT}/a"), "Down": url})
-    look(trial, detour)
+    write_topic(trial, "tiles", {"Alive": detour.set_answer(f"{AT}/a"), "Down": url})
+    run_link_check(trial, detour)
     text = (trial.root / "docs" / "links.json").read_bytes()
-    means = detour.means("2026-11-08")
+    means = detour.make_services("2026-11-08")
     if when == "before":
         detour.elsewhere |= {httpx.URL(canary).host: nowhere for canary in CANARIES}
     else:
 
-        def gone(what: str, *_: int) -> None:
+        def lose_network(what: str, *_: int) -> None:
             detour.elsewhere.update({httpx.URL(canary).host: nowhere for canary in CANARIES[1:]})
 
-        means.tell = gone
+        means.tell = lose_network
     with pytest.raises(ShelfError) as caught:
         run_check(trial.root, means, budget=60, force=True)
     answered = 0 if when == "before" else 1
@@ -208,33 +213,33 @@ def test_with_no_network_nothing_is_recorded(trial: Trial, detour: Detour, when:
         "check the connection and run it again"
     )
     assert (trial.root / "docs" / "links.json").read_bytes() == text
-    assert detour.times(f"{AT}/a") == (1 if when == "before" else 2)
+    assert detour.count_requests(f"{AT}/a") == (1 if when == "before" else 2)
 
 
 @needs_lychee
 def test_one_canary_may_be_ill(trial: Trial, detour: Detour) -> None:
-    shelve(trial, "tiles", {"Down": "https://down.example.org/"})
+    write_topic(trial, "tiles", {"Down": "https://down.example.org/"})
     nowhere = f"http://127.0.0.1:{closed_port()}/https"
     detour.elsewhere |= {"down.example.org": nowhere, httpx.URL(CANARIES[0]).host: nowhere}
-    assert look(trial, detour).health["https://down.example.org/"].state == "failing"
+    assert run_link_check(trial, detour).health["https://down.example.org/"].state == "failing"
 
 
 def test_a_damaged_file_stops_the_check_and_stays(trial: Trial, detour: Detour) -> None:
-    shelve(trial, "tiles", {"Alive": detour.put(f"{AT}/a")})
+    write_topic(trial, "tiles", {"Alive": detour.set_answer(f"{AT}/a")})
     path = trial.root / "docs" / "links.json"
     path.write_text('{"schema": 1, "links": {')
     with pytest.raises(ShelfError, match="^docs/links.json: is not complete JSON"):
-        look(trial, detour)
+        run_link_check(trial, detour)
     assert path.read_text() == '{"schema": 1, "links": {' and not detour.web.asked
 
 
 @needs_lychee
 def test_what_the_readings_say_is_not_touched(trial: Trial, detour: Detour) -> None:
-    shelve(trial, "tiles", {"Moved": detour.move(f"{AT}/moved", f"{AT}/alive")})
-    detour.put(f"{AT}/alive")
+    write_topic(trial, "tiles", {"Moved": detour.set_redirect(f"{AT}/moved", f"{AT}/alive")})
+    detour.set_answer(f"{AT}/alive")
     path = trial.root / "docs" / "tiles.yml"
     before = path.read_bytes()
-    look(trial, detour)
+    run_link_check(trial, detour)
     assert path.read_bytes() == before
     new = {p.relative_to(trial.root).as_posix() for p in trial.root.rglob("*.json")}
     assert new == {"docs/links.json", ".shelf/links.json"}
@@ -244,16 +249,22 @@ def test_what_the_readings_say_is_not_touched(trial: Trial, detour: Detour) -> N
 
 
 @pytest.fixture
-def command(trial: Trial, detour: Detour, monkeypatch: pytest.MonkeyPatch) -> Trial:
+def detoured_trial(trial: Trial, detour: Detour, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """A project whose `shelf links check` asks the server here."""
-    monkeypatch.setattr(commands, "check_services", lambda tell: detour.means("2026-11-01"))
+    monkeypatch.setattr(commands, "check_services", lambda tell: detour.make_services("2026-11-01"))
     return trial
 
 
 @needs_lychee
-def test_the_command_fails_for_what_is_to_be_mended_only(command: Trial, detour: Detour) -> None:
-    shelve(command, "tiles", {"Down": detour.put(f"{AT}/down", 500), "Gone": f"{AT}/gone"})
-    done = command.shelf("links", "check")
+def test_the_command_fails_for_what_is_to_be_mended_only(
+    detoured_trial: Trial, detour: Detour
+) -> None:
+    write_topic(
+        detoured_trial,
+        "tiles",
+        {"Down": detour.set_answer(f"{AT}/down", 500), "Gone": f"{AT}/gone"},
+    )
+    done = detoured_trial.run_shelf("links", "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "Failing, not yet long enough to be gone: 2\n"
@@ -261,9 +272,9 @@ def test_the_command_fails_for_what_is_to_be_mended_only(command: Trial, detour:
         f"docs/tiles.yml:8: {AT}/gone fails since 2026-11-01: it answered 404\n"
         "2 links, 0 alive, 2 checked now\n"
     )
-    detour.move(f"{AT}/gone", f"{AT}/there")
-    detour.put(f"{AT}/there")
-    done = command.shelf("links", "check")
+    detour.set_redirect(f"{AT}/gone", f"{AT}/there")
+    detour.set_answer(f"{AT}/there")
+    done = detoured_trial.run_shelf("links", "check")
     assert done.returncode == 1
     assert done.stdout.startswith(
         f"Moved permanently: 1\ndocs/tiles.yml:8: {AT}/gone moved permanently to {AT}/there; "
@@ -271,22 +282,24 @@ def test_the_command_fails_for_what_is_to_be_mended_only(command: Trial, detour:
     )
     state = {"state": "gone", "since": "2026-10-01", "says": "answered 404"}
     states = {"schema": 1, "links": {f"{AT}/gone": state}}
-    detour.put(f"{AT}/gone", 410)
-    (command.root / "docs" / "links.json").write_text(json.dumps(states))
-    done = command.shelf("links", "check", "--topic", "docs/tiles.yml")
+    detour.set_answer(f"{AT}/gone", 410)
+    (detoured_trial.root / "docs" / "links.json").write_text(json.dumps(states))
+    done = detoured_trial.run_shelf("links", "check", "--topic", "docs/tiles.yml")
     assert done.returncode == 1
     assert "Gone: 1\ndocs/tiles.yml:8: " in done.stdout
 
 
 @needs_lychee
 def test_the_command_answers_in_json_and_markdown(
-    command: Trial, detour: Detour, tmp_path: Path
+    detoured_trial: Trial, detour: Detour, tmp_path: Path
 ) -> None:
-    url = detour.put("https://arxiv.org/abs/2501.12948")
-    shelve(command, "tiles", {PAGED: url, "Alive": detour.put(f"{AT}/a")})
-    detour.web.put("/arxiv", ARXIV.format(WRONG), "application/atom+xml")
+    url = detour.set_answer("https://arxiv.org/abs/2501.12948")
+    write_topic(detoured_trial, "tiles", {PAGED: url, "Alive": detour.set_answer(f"{AT}/a")})
+    detour.web.set_answer("/arxiv", ARXIV.format(WRONG), "application/atom+xml")
     report = tmp_path / "reports" / "links.md"
-    done = command.shelf("links", "check", "--json", "--report", str(report), "--budget", "60")
+    done = detoured_trial.run_shelf(
+        "links", "check", "--json", "--report", str(report), "--budget", "60"
+    )
     assert done.returncode == 1 and done.stderr == ""
     said = json.loads(done.stdout)
     assert said["asked"] == 2 and said["links"][1] == {
@@ -302,14 +315,14 @@ def test_the_command_answers_in_json_and_markdown(
     assert "## Different title: 1" in report.read_text()
 
 
-def test_the_command_says_in_one_line_what_is_wrong(command: Trial, detour: Detour) -> None:
-    done = command.shelf("links", "check", "--changed-since", "origin/nowhere")
+def test_the_command_says_in_one_line_what_is_wrong(detoured_trial: Trial, detour: Detour) -> None:
+    done = detoured_trial.run_shelf("links", "check", "--changed-since", "origin/nowhere")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "--changed-since: 'origin/nowhere' is not a commit of this repository, "
         "or Git failed; fetch it, or name another\n"
     )
-    assert command.shelf("links", "check", "--budget", "0").returncode == 2
+    assert detoured_trial.run_shelf("links", "check", "--budget", "0").returncode == 2
 
 
 def test_the_real_means_are_the_real_web() -> None:

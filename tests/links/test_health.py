@@ -36,13 +36,13 @@ LINKS = {
 }  # fmt: skip
 
 
-def put(root: Path, text: str | bytes) -> None:
+def write_health(root: Path, text: str | bytes) -> None:
     (root / "docs").mkdir(exist_ok=True)
     data = text.encode() if isinstance(text, str) else text
     (root / "docs" / "links.json").write_bytes(data)
 
 
-def refusal(root: Path) -> str:
+def catch_refusal(root: Path) -> str:
     with pytest.raises(ShelfError) as caught:
         load_health(root)
     [finding] = caught.value.findings
@@ -73,10 +73,10 @@ def test_the_file_is_sorted_with_one_item_a_line(tmp_path: Path) -> None:
 def test_a_killed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_health(tmp_path, LINKS)
 
-    def broken(*_: object) -> None:
+    def interrupt_save(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("os.replace", broken)
+    monkeypatch.setattr("os.replace", interrupt_save)
     with pytest.raises(KeyboardInterrupt):
         save_health(tmp_path, {})
     assert load_health(tmp_path) == LINKS and len(list((tmp_path / "docs").iterdir())) == 1
@@ -98,18 +98,18 @@ def test_a_killed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_damaged_file_is_one_clear_line(tmp_path: Path, text: str | bytes, words: str) -> None:
-    put(tmp_path, text)
-    assert words in refusal(tmp_path)
+    write_health(tmp_path, text)
+    assert words in catch_refusal(tmp_path)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    put(tmp_path, " " * (health.LARGEST + 1))
-    assert "over the limit" in refusal(tmp_path)
+    write_health(tmp_path, " " * (health.LARGEST + 1))
+    assert "over the limit" in catch_refusal(tmp_path)
 
 
 def test_a_folder_in_its_place_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "docs" / "links.json").mkdir(parents=True)
-    assert "cannot be read" in refusal(tmp_path)
+    assert "cannot be read" in catch_refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,20 +141,20 @@ def test_a_hostile_entry_is_one_clear_line(
     tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
     entry = {"state": "gone", "since": "2026-11-01", **change}
-    put(tmp_path, json.dumps({"schema": 1, "links": {URL: entry}}))
-    said = refusal(tmp_path)
+    write_health(tmp_path, json.dumps({"schema": 1, "links": {URL: entry}}))
+    said = catch_refusal(tmp_path)
     assert words in said and URL in said
 
 
 @pytest.mark.parametrize("url", ["x", "http://a.org", "https://a b.org", "https://a.org/\x1b[1m"])
 def test_a_hostile_key_is_one_clear_line(tmp_path: Path, url: str) -> None:
-    put(tmp_path, json.dumps({"schema": 1, "links": {url: {"state": "alive"}}}))
-    assert "the key " in refusal(tmp_path)
+    write_health(tmp_path, json.dumps({"schema": 1, "links": {url: {"state": "alive"}}}))
+    assert "the key " in catch_refusal(tmp_path)
 
 
 def test_an_entry_that_is_no_object(tmp_path: Path) -> None:
-    put(tmp_path, json.dumps({"schema": 1, "links": {URL: None}}))
-    assert f"{URL}: entry is not an object" in refusal(tmp_path)
+    write_health(tmp_path, json.dumps({"schema": 1, "links": {URL: None}}))
+    assert f"{URL}: entry is not an object" in catch_refusal(tmp_path)
 
 
 def test_nothing_is_saved_that_could_not_be_loaded(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_any_json_is_loaded_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, entries: dict[str, object]
 ) -> None:
     root = tmp_path_factory.mktemp("any")
-    put(root, json.dumps({"schema": 1, "links": entries}))
+    write_health(root, json.dumps({"schema": 1, "links": entries}))
     try:
         found = load_health(root)
     except ShelfError as error:

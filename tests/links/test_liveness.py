@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from web_server import Detour, closed_port, needs_lychee, serving
+from web_server import Detour, closed_port, needs_lychee, serve_web
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.links import health, liveness
@@ -42,16 +42,16 @@ AT = "https://site.example.org"
 
 
 @pytest.fixture(scope="module")
-def played() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
+def checked_outcomes() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
     """The answers of one check over everything that can happen, and what was sent of a body."""
     over = threading.Event()
     sent = {"huge": 0}
 
-    def slow(handler: BaseHTTPRequestHandler) -> None:
+    def answer_slowly(handler: BaseHTTPRequestHandler) -> None:
         over.wait(5)
         handler.close_connection = True
 
-    def huge(handler: BaseHTTPRequestHandler) -> None:
+    def send_huge_body(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("content-length", str(10**11))
         handler.end_headers()
@@ -62,7 +62,7 @@ def played() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
         except OSError:
             pass
 
-    def biscuit(handler: BaseHTTPRequestHandler) -> None:
+    def ask_for_cookie(handler: BaseHTTPRequestHandler) -> None:
         known = "seen=1" in handler.headers.get("cookie", "")
         handler.send_response(200 if known else 302)
         handler.send_header("content-length", "0")
@@ -72,7 +72,7 @@ def played() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
             handler.send_header("location", handler.path)
         handler.end_headers()
 
-    with serving() as web:
+    with serve_web() as web:
         detour = Detour(web)
         detour.elsewhere["refused.example.org"] = f"http://127.0.0.1:{closed_port()}/https"
         # No name has a part of 64 letters, so no name server is asked.
@@ -82,32 +82,32 @@ def played() -> Iterator[tuple[dict[str, Outcome], dict[str, int]]]:
         detour.elsewhere["tls.example.org"] = web.base.replace("http:", "https:") + "/https"
         detour.known = {"lost.example.org": False, "unsure.example.org": None}
         for code in (202, 400, 401, 403, 404, 405, 406, 408, 410, 418, 451, 500, 502, 503, 999):
-            detour.put(f"{AT}/{code}", code)
-        detour.put(f"{AT}/alive")
-        detour.put(f"{AT}/busy", 429)
-        detour.put(f"{AT}/old-puzzle", 503, PUZZLE)
-        detour.put(f"{AT}/new-puzzle", 202, x_amzn_waf_action="challenge")
-        detour.move(f"{AT}/moved", f"{AT}/moved-again")
-        detour.move(f"{AT}/moved-again", f"{AT}/alive?utm_source=old", 308)
-        detour.move(f"{AT}/half-moved", f"{AT}/for-now")
-        detour.move(f"{AT}/for-now", f"{AT}/alive", 302)
-        detour.move(f"{AT}/slash", f"{AT}/slash/")
-        detour.put(f"{AT}/slash/")
-        detour.move(f"{AT}/off", f"{AT}/404")
-        detour.move(f"{AT}/members", f"{AT}/login?next=members", 302)
-        detour.put(f"{AT}/login")
-        detour.move(f"{AT}/loop", f"{AT}/loop")
-        detour.put("https://zhuanlan.zhihu.com/p/1", 500)
-        detour.put("https://zhuanlan.zhihu.com/p/2", 404)
-        web.answers[detour.path(f"{AT}/slow")] = slow
-        web.answers[detour.path("https://dl.acm.org/slow")] = slow
-        web.answers[detour.path(f"{AT}/huge")] = huge
-        web.answers[detour.path(f"{AT}/cookie")] = biscuit
-        urls = [detour.back(f"{web.base}{path}") for path in web.answers]
+            detour.set_answer(f"{AT}/{code}", code)
+        detour.set_answer(f"{AT}/alive")
+        detour.set_answer(f"{AT}/busy", 429)
+        detour.set_answer(f"{AT}/old-puzzle", 503, PUZZLE)
+        detour.set_answer(f"{AT}/new-puzzle", 202, x_amzn_waf_action="challenge")
+        detour.set_redirect(f"{AT}/moved", f"{AT}/moved-again")
+        detour.set_redirect(f"{AT}/moved-again", f"{AT}/alive?utm_source=old", 308)
+        detour.set_redirect(f"{AT}/half-moved", f"{AT}/for-now")
+        detour.set_redirect(f"{AT}/for-now", f"{AT}/alive", 302)
+        detour.set_redirect(f"{AT}/slash", f"{AT}/slash/")
+        detour.set_answer(f"{AT}/slash/")
+        detour.set_redirect(f"{AT}/off", f"{AT}/404")
+        detour.set_redirect(f"{AT}/members", f"{AT}/login?next=members", 302)
+        detour.set_answer(f"{AT}/login")
+        detour.set_redirect(f"{AT}/loop", f"{AT}/loop")
+        detour.set_answer("https://zhuanlan.zhihu.com/p/1", 500)
+        detour.set_answer("https://zhuanlan.zhihu.com/p/2", 404)
+        web.answers[detour.locate_path(f"{AT}/slow")] = answer_slowly
+        web.answers[detour.locate_path("https://dl.acm.org/slow")] = answer_slowly
+        web.answers[detour.locate_path(f"{AT}/huge")] = send_huge_body
+        web.answers[detour.locate_path(f"{AT}/cookie")] = ask_for_cookie
+        urls = [detour.restore_address(f"{web.base}{path}") for path in web.answers]
         odd = f"{AT}/%61%20(b)/%E6%B5%81?x=1&y=%3C2%3E"
-        urls.append(detour.put(odd))
+        urls.append(detour.set_answer(odd))
         urls += [f"https://{name}.example.org/x" for name in ("refused", "lost", "unsure", "tls")]
-        found = check_urls(urls, detour.asker(), 60)
+        found = check_urls(urls, detour.make_config(), 60)
         over.set()
         assert set(found) == set(urls)
         yield found, sent
@@ -153,15 +153,15 @@ CASES = {
 @needs_lychee
 @pytest.mark.parametrize("url", CASES)
 def test_each_answer_is_told_apart(
-    played: tuple[dict[str, Outcome], dict[str, int]], url: str
+    checked_outcomes: tuple[dict[str, Outcome], dict[str, int]], url: str
 ) -> None:
     whole = url if url.startswith("https://") else AT + url
-    assert played[0][whole] == CASES[url]
+    assert checked_outcomes[0][whole] == CASES[url]
 
 
 @needs_lychee
-def test_no_body_is_downloaded(played: tuple[dict[str, Outcome], dict[str, int]]) -> None:
-    assert played[1]["huge"] < 20_000_000  # what fits into the buffers of a connection
+def test_no_body_is_downloaded(checked_outcomes: tuple[dict[str, Outcome], dict[str, int]]) -> None:
+    assert checked_outcomes[1]["huge"] < 20_000_000  # what fits into the buffers of a connection
 
 
 @needs_lychee
@@ -181,7 +181,7 @@ def test_a_certificate_of_its_own_is_refused(detour: Detour, tmp_path: Path) -> 
     try:
         base = f"https://localhost:{server.server_port}/https"
         detour.elsewhere["own.example.org"] = base
-        found = check_urls(["https://own.example.org/"], detour.asker(), 20)
+        found = check_urls(["https://own.example.org/"], detour.make_config(), 20)
     finally:
         server.shutdown()
         thread.join()
@@ -194,7 +194,7 @@ def test_a_certificate_of_its_own_is_refused(detour: Detour, tmp_path: Path) -> 
 def test_a_host_is_asked_a_few_times_at_once_and_with_pauses(detour: Detour) -> None:
     moments: list[float] = []
 
-    def note(handler: BaseHTTPRequestHandler) -> None:
+    def note_moment(handler: BaseHTTPRequestHandler) -> None:
         moments.append(time.monotonic())
         handler.send_response(200)
         handler.send_header("content-length", "0")
@@ -203,8 +203,8 @@ def test_a_host_is_asked_a_few_times_at_once_and_with_pauses(detour: Detour) -> 
 
     urls = [f"{AT}/{number}" for number in range(4)]
     for url in urls:
-        detour.web.answers[detour.path(url)] = note
-    found = check_urls(urls, detour.asker(pause=0.25), 20)
+        detour.web.answers[detour.locate_path(url)] = note_moment
+    found = check_urls(urls, detour.make_config(pause=0.25), 20)
     assert {answer.kind for answer in found.values()} == {"alive"}
     pauses = [after - before for before, after in zip(moments, moments[1:], strict=False)]
     assert len(pauses) == 3 and sum(pauses) > 0.6  # each alone is at the mercy of the scheduler
@@ -214,7 +214,7 @@ def test_a_host_is_asked_a_few_times_at_once_and_with_pauses(detour: Detour) -> 
 def test_retry_after_is_waited_for(detour: Detour) -> None:
     moments: list[float] = []
 
-    def busy(handler: BaseHTTPRequestHandler) -> None:
+    def answer_busy(handler: BaseHTTPRequestHandler) -> None:
         moments.append(time.monotonic())
         handler.send_response(429 if len(moments) == 1 else 200)
         handler.send_header("content-length", "0")
@@ -223,8 +223,8 @@ def test_retry_after_is_waited_for(detour: Detour) -> None:
             handler.send_header("retry-after", "3")
         handler.end_headers()
 
-    detour.web.answers[detour.path(f"{AT}/busy")] = busy
-    assert check_urls([f"{AT}/busy"], detour.asker(retries=1), 20) == {
+    detour.web.answers[detour.locate_path(f"{AT}/busy")] = answer_busy
+    assert check_urls([f"{AT}/busy"], detour.make_config(retries=1), 20) == {
         f"{AT}/busy": Outcome("alive")
     }
     assert moments[1] - moments[0] >= 3
@@ -240,14 +240,14 @@ def test_a_host_that_asks_for_an_hour_holds_up_nobody_else(
     detour.elsewhere["busy.example.org"] = detour.web.base.replace("127.0.0.1", "localhost")
     busy = [f"https://busy.example.org/{number}" for number in range(6)]
     for url in busy:
-        detour.put(url, 429, retry_after="3600")
-    others = [detour.put(f"{AT}/{number}") for number in range(5)]
-    found = check_urls([*busy, *others, f"{AT}/gone"], detour.asker(), 30)
+        detour.set_answer(url, 429, retry_after="3600")
+    others = [detour.set_answer(f"{AT}/{number}") for number in range(5)]
+    found = check_urls([*busy, *others, f"{AT}/gone"], detour.make_config(), 30)
     assert {url: answer.kind for url, answer in found.items() if url not in busy} == {
         **dict.fromkeys(others, "alive"), f"{AT}/gone": "gone"
     }  # fmt: skip
     assert len(set(busy) & set(found)) <= 2  # as many as were under way when it asked to wait
-    assert [detour.times(url) for url in busy[4:]] == [0, 0]
+    assert [detour.count_requests(url) for url in busy[4:]] == [0, 0]
 
 
 @needs_lychee
@@ -255,9 +255,9 @@ def test_the_budget_ends_a_check(detour: Detour, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(liveness, "BATCH", 1)
     clock = count()  # a second at each look
     monkeypatch.setattr(liveness, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    urls = [detour.put(f"{AT}/{number}") for number in range(30)]
+    urls = [detour.set_answer(f"{AT}/{number}") for number in range(30)]
     heard: list[int] = []
-    found = check_urls(urls, detour.asker(), 20, heard.append)
+    found = check_urls(urls, detour.make_config(), 20, heard.append)
     assert 0 < len(found) < 30 and heard[-1] == len(found)
     assert list(found) == urls[: len(found)]  # those whose turn it was first
 
@@ -331,7 +331,7 @@ KINDS = {
 }
 
 
-def after(story: str, days: list[int]) -> Health:
+def replay_story(story: str, days: list[int]) -> Health:
     """The state after the answers of `story`, given on `days` after the first."""
     state = None
     for letter, day in zip(story, days, strict=True):
@@ -369,35 +369,35 @@ def after(story: str, days: list[int]) -> Health:
     ],
 )
 def test_rows(story: str, days: list[int], state: str, since: int | None) -> None:
-    found = after(story, days)
+    found = replay_story(story, days)
     assert found.state == state
     assert found.since == (None if since is None else (FIRST + timedelta(since)).isoformat())
 
 
 def test_another_target_begins_anew() -> None:
-    state = after("m", [0])
+    state = replay_story("m", [0])
     other = Outcome("moved", None, "https://newer.example.org/x")
     found = next_state(state, other, FIRST + timedelta(days=7))
     assert (found.moved_to, found.since) == (other.moved_to, "2026-11-08")
 
 
 def test_the_day_last_alive_is_kept_and_seldom_renewed() -> None:
-    assert after("aa", [0, 27]).last_alive == "2026-11-01"
-    assert after("aa", [0, 28]).last_alive == "2026-11-29"
-    assert after("aggg", [0, 7, 14, 21]).last_alive == "2026-11-01"
-    assert after("aga", [0, 7, 8]).last_alive == "2026-11-09"
-    assert after("ab", [0, 7]).last_alive == "2026-11-01"
-    assert after("gm", [0, 7]).last_alive == "2026-11-08"
-    assert after("g", [0]).last_alive is None
+    assert replay_story("aa", [0, 27]).last_alive == "2026-11-01"
+    assert replay_story("aa", [0, 28]).last_alive == "2026-11-29"
+    assert replay_story("aggg", [0, 7, 14, 21]).last_alive == "2026-11-01"
+    assert replay_story("aga", [0, 7, 8]).last_alive == "2026-11-09"
+    assert replay_story("ab", [0, 7]).last_alive == "2026-11-01"
+    assert replay_story("gm", [0, 7]).last_alive == "2026-11-08"
+    assert replay_story("g", [0]).last_alive is None
 
 
 def test_a_settled_state_stays_as_it_is() -> None:
     """Or the file would change at every check."""
-    gone, lost = after("ggg", [0, 7, 14]), after("uuu", [0, 7, 14])
+    gone, lost = replay_story("ggg", [0, 7, 14]), replay_story("uuu", [0, 7, 14])
     for day in (21, 28, 400):
         assert next_state(gone, KINDS["g"], FIRST + timedelta(days=day)) == gone
         assert next_state(lost, KINDS["u"], FIRST + timedelta(days=day)) == lost
-    assert after("aaaa", [0, 7, 14, 21]) == after("a", [0])
+    assert replay_story("aaaa", [0, 7, 14, 21]) == replay_story("a", [0])
 
 
 def test_what_else_is_known_stays() -> None:
@@ -410,7 +410,7 @@ def test_what_else_is_known_stays() -> None:
 
 
 def test_a_clock_set_back_counts_nothing() -> None:
-    found = after("ggg", [10, 5, 0])
+    found = replay_story("ggg", [10, 5, 0])
     assert (found.state, found.failures) == ("failing", 1)
 
 

@@ -44,24 +44,24 @@ LIST = """\
 """
 
 
-def git(root: Path, *words: str) -> None:
+def run_git(root: Path, *words: str) -> None:
     who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def history_root(tmp_path: Path) -> Path:
     folder = tmp_path / "project"  # not the root of its repository
     (folder / "docs" / "kernels").mkdir(parents=True)
     (folder / "docs" / "kernels" / "tiles.yml").write_text(LIST)
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "--message", "First")
+    run_git(tmp_path, "init", "--quiet")
+    run_git(tmp_path, "add", ".")
+    run_git(tmp_path, "commit", "--quiet", "--message", "First")
     return folder
 
 
-def test_each_address_is_listed_once_with_its_places(root: Path) -> None:
-    links = list_links(model.load_shelf(root))
+def test_each_address_is_listed_once_with_its_places(history_root: Path) -> None:
+    links = list_links(model.load_shelf(history_root))
     assert list(links) == [
         "https://example.org/one",
         "https://example.org/slides",
@@ -75,48 +75,48 @@ def test_each_address_is_listed_once_with_its_places(root: Path) -> None:
     assert [r.id for r, _ in links["https://example.org/shared"].places] == ["one", "two"]
 
 
-def test_an_address_belongs_to_the_entry_that_is_about_it(root: Path) -> None:
-    path = root / "docs" / "kernels" / "tiles.yml"
+def test_an_address_belongs_to_the_entry_that_is_about_it(history_root: Path) -> None:
+    path = history_root / "docs" / "kernels" / "tiles.yml"
     path.write_text(LIST.replace("https://example.org/two", "https://example.org/slides"))
-    link = list_links(model.load_shelf(root))["https://example.org/slides"]
+    link = list_links(model.load_shelf(history_root))["https://example.org/slides"]
     assert (link.reading.id, link.role, link.where[1]) == ("two", "url", 11)
     assert [reading.id for reading, _ in link.places] == ["one", "two"]
 
 
-def test_what_a_revision_does_not_have_is_new(root: Path) -> None:
-    assert urls_since(root, "HEAD") == set()
-    path = root / "docs" / "kernels" / "tiles.yml"
+def test_what_a_revision_does_not_have_is_new(history_root: Path) -> None:
+    assert urls_since(history_root, "HEAD") == set()
+    path = history_root / "docs" / "kernels" / "tiles.yml"
     path.write_text(LIST.replace("/slides", "/new-slides").replace("title: Two", "title: 2"))
-    (root / "docs" / "more.yml").write_text(LIST.replace("example.org", "example.com"))
-    found = urls_since(root, "HEAD")
+    (history_root / "docs" / "more.yml").write_text(LIST.replace("example.org", "example.com"))
+    found = urls_since(history_root, "HEAD")
     assert found == {
         "https://example.org/new-slides",
         *(f"https://example.com/{name}" for name in ("one", "two", "slides", "shared")),
     }
-    git(root, "add", ".")
-    git(root, "commit", "--quiet", "--message", "Second")
-    assert urls_since(root, "HEAD") == set() and urls_since(root, "HEAD^") == found
+    run_git(history_root, "add", ".")
+    run_git(history_root, "commit", "--quiet", "--message", "Second")
+    assert urls_since(history_root, "HEAD") == set() and urls_since(history_root, "HEAD^") == found
 
 
-def test_an_address_that_only_changed_its_list_is_not_new(root: Path) -> None:
-    docs = root / "docs"
+def test_an_address_that_only_changed_its_list_is_not_new(history_root: Path) -> None:
+    docs = history_root / "docs"
     (docs / "kernels" / "tiles.yml").rename(docs / "tiles.yml")
-    assert urls_since(root, "HEAD") == set()
+    assert urls_since(history_root, "HEAD") == set()
 
 
-def test_a_list_that_could_not_be_read_then_is_new(root: Path) -> None:
-    path = root / "docs" / "kernels" / "tiles.yml"
+def test_a_list_that_could_not_be_read_then_is_new(history_root: Path) -> None:
+    path = history_root / "docs" / "kernels" / "tiles.yml"
     for broken in ("- id: [", "- " * 5000, "just text", "\x00", "- {url: 7}"):
         path.write_text(broken)
-        git(root, "commit", "--all", "--quiet", "--message", "Broken")
+        run_git(history_root, "commit", "--all", "--quiet", "--message", "Broken")
         path.write_text(LIST)
-        assert len(urls_since(root, "HEAD")) == 4
+        assert len(urls_since(history_root, "HEAD")) == 4
 
 
 @pytest.mark.parametrize("name", ["origin/nowhere", "--output=x", "", "HEAD:docs", "a\nb"])
-def test_another_revision_is_one_clear_line(root: Path, name: str) -> None:
+def test_another_revision_is_one_clear_line(history_root: Path, name: str) -> None:
     with pytest.raises(ShelfError) as caught:
-        urls_since(root, name)
+        urls_since(history_root, name)
     assert "is not a commit of this repository, or Git failed; fetch it, or name another" in str(
         caught.value
     )
@@ -166,7 +166,7 @@ TITLED = f"""\
 
 
 @pytest.fixture
-def links(tmp_path: Path) -> dict[str, Link]:
+def titled_links(tmp_path: Path) -> dict[str, Link]:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "tiles.yml").write_text(TITLED)
     shelf = model.load_shelf(tmp_path)
@@ -174,8 +174,8 @@ def links(tmp_path: Path) -> dict[str, Link]:
     return list_links(shelf)
 
 
-def test_what_has_a_title_of_its_own(links: dict[str, Link]) -> None:
-    asked = [url for url, link in links.items() if needs_title(link, None)]
+def test_what_has_a_title_of_its_own(titled_links: dict[str, Link]) -> None:
+    asked = [url for url, link in titled_links.items() if needs_title(link, None)]
     assert asked == [
         "https://arxiv.org/abs/2309.06180",
         "https://doi.org/10.1145/3600006.3613165",
@@ -183,40 +183,42 @@ def test_what_has_a_title_of_its_own(links: dict[str, Link]) -> None:
     ]
 
 
-def test_a_known_title_is_asked_for_again_only_where_it_differs(links: dict[str, Link]) -> None:
-    link = links["https://arxiv.org/abs/2309.06180"]
+def test_a_known_title_is_asked_for_again_only_where_it_differs(
+    titled_links: dict[str, Link],
+) -> None:
+    link = titled_links["https://arxiv.org/abs/2309.06180"]
     assert not needs_title(link, PAGED) and needs_title(link, R1)
 
 
 def test_titles_are_asked_for_and_kept(
-    links: dict[str, Link], web: Web, client: httpx.Client
+    titled_links: dict[str, Link], web: Web, client: httpx.Client
 ) -> None:
-    web.record("/arxiv", "arxiv.xml", "application/atom+xml")
+    web.set_recorded_answer("/arxiv", "arxiv.xml", "application/atom+xml")
     repository = {
         "name": "Softmax-Tiles",
         "owner": {"login": "Tiles"},
         "html_url": "https://github.com/Tiles/Softmax-Tiles",
         "description": "of\u0007 x",
     }
-    web.put("/repos/tiles/softmax-tiles", json.dumps(repository), "application/json")
-    asked = [link for link in links.values() if needs_title(link, None)]
+    web.set_answer("/repos/tiles/softmax-tiles", json.dumps(repository), "application/json")
+    asked = [link for link in titled_links.values() if needs_title(link, None)]
     pauses = dict.fromkeys(("arxiv", "doi", "github"), 0.0)
     found = fetch_titles(asked, client, web.endpoints, pauses)
     assert found == {
         "https://arxiv.org/abs/2309.06180": PAGED,
         "https://github.com/tiles/softmax-tiles": "Tiles/Softmax-Tiles: of x",
     }
-    assert all(title_fits(links[url], title) for url, title in found.items())
+    assert all(title_fits(titled_links[url], title) for url, title in found.items())
     assert fetch_titles(asked, client, web.endpoints, pauses, lambda done: done == 1) == {
         "https://arxiv.org/abs/2309.06180": PAGED
     }
 
 
 def test_a_source_that_fails_is_left_in_peace(
-    links: dict[str, Link], web: Web, client: httpx.Client
+    titled_links: dict[str, Link], web: Web, client: httpx.Client
 ) -> None:
-    web.put("/arxiv", "Rate exceeded.", status=429)
-    link = links["https://arxiv.org/abs/2309.06180"]
+    web.set_answer("/arxiv", "Rate exceeded.", status=429)
+    link = titled_links["https://arxiv.org/abs/2309.06180"]
     assert fetch_titles([link] * 9, client, web.endpoints, {"arxiv": 0.0}) == {}
     assert len(web.asked) == check_links.PATIENCE
 

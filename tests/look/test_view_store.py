@@ -11,7 +11,7 @@ import pytest
 from conftest import Trial, sound_snippet
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_views import FIRST, SOURCE, larger, view
+from made_up_views import FIRST, SOURCE, make_view, repeat_view
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
@@ -25,7 +25,7 @@ from warpshelf.look.view import SUMMARY, VIEW, View, view_name
 
 @pytest.fixture
 def kept_transpose(trial: Trial) -> Snippet:
-    folder = trial.snippet("transpose", sound_snippet()).parent
+    folder = trial.add_snippet("transpose", sound_snippet()).parent
     write_source(folder, "\n" * (FIRST - 1) + "\n".join(SOURCE))
     return read_transpose(trial)
 
@@ -54,7 +54,7 @@ def add_digest(one: Snippet, *views: View) -> list[View]:
 
 
 def test_what_is_kept_is_read_again(kept_transpose: Snippet) -> None:
-    made = [view("naive"), view("tiled"), larger(3) | {"variant": "large"}]
+    made = [make_view("naive"), make_view("tiled"), repeat_view(3) | {"variant": "large"}]
     assert view_store.write_views(kept_transpose, made)
     found, findings = view_store.load_views(kept_transpose)
     assert findings == []
@@ -77,7 +77,7 @@ def test_what_is_kept_is_read_again(kept_transpose: Snippet) -> None:
 
 
 def test_the_same_views_are_the_same_bytes_in_whatever_order(kept_transpose: Snippet) -> None:
-    made = [view("naive"), view("tiled"), view("naive", "sm_80")]
+    made = [make_view("naive"), make_view("tiled"), make_view("naive", "sm_80")]
     view_store.write_views(kept_transpose, made)
     before = locate_pack(kept_transpose).read_bytes()
     locate_pack(kept_transpose).unlink()
@@ -88,7 +88,7 @@ def test_the_same_views_are_the_same_bytes_in_whatever_order(kept_transpose: Sni
 def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
     kept_transpose: Snippet, trial: Trial
 ) -> None:
-    view_store.write_views(kept_transpose, [view("tiled")])
+    view_store.write_views(kept_transpose, [make_view("tiled")])
     (row,) = files.read_sections(locate_pack(kept_transpose))["views"]["views"]
     assert "source" not in row
     assert {line["at"].partition("+")[0] for line in row["lines"]} == {"transpose.cu:tiled"}
@@ -101,7 +101,7 @@ def test_neither_source_nor_lines_are_kept_and_both_come_back_as_they_are_now(
     now = read_transpose(trial)
     assert now.digest == kept_transpose.digest, "a comment is no other code"
     (one,) = view_store.load_views(now)[0]
-    due = [int(line["at"].partition(":")[2]) for line in view("tiled")["lines"]]
+    due = [int(line["at"].partition(":")[2]) for line in make_view("tiled")["lines"]]
     barrier = FIRST + SOURCE.index("  __syncthreads();")
     assert [int(line["at"].partition(":")[2]) for line in one["lines"]] == [
         at + 3 + (at >= barrier) for at in due
@@ -117,7 +117,7 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
     kept_transpose: Snippet,
 ) -> None:
     def make_multiplied(variant: str, arch: str, opcode: str, more: int) -> View:
-        made = larger(more) | {"variant": variant, "arch": arch}
+        made = repeat_view(more) | {"variant": variant, "arch": arch}
         text = made["sass"]["text"]
         return made | {"sass": {**made["sass"], "text": [opcode, *text[1:]]}}
 
@@ -131,7 +131,8 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
         )
     ]
     view_store.write_views(
-        kept_transpose, [*made, view("tiled"), view("tiled", "sm_80"), view("naive", "sm_80")]
+        kept_transpose,
+        [*made, make_view("tiled"), make_view("tiled", "sm_80"), make_view("naive", "sm_80")],
     )
     every, findings = view_store.load_summaries(kept_transpose)
     assert findings == [] and len(every) == 12
@@ -151,7 +152,8 @@ def test_of_other_architectures_the_totals_are_kept_but_for_another_way_to_multi
 
 def test_a_summary_is_the_view_without_its_lists(kept_transpose: Snippet) -> None:
     view_store.write_views(
-        kept_transpose, [view("naive"), larger(3) | {"variant": "large"}, view("naive", "sm_80")]
+        kept_transpose,
+        [make_view("naive"), repeat_view(3) | {"variant": "large"}, make_view("naive", "sm_80")],
     )
     every, findings = view_store.load_summaries(kept_transpose)
     assert findings == []
@@ -165,24 +167,25 @@ def test_a_summary_is_the_view_without_its_lists(kept_transpose: Snippet) -> Non
     )
     assert every[0]["sass"] == {"live": [max(full[0]["sass"]["live"])]}
     assert [one["build"] for one in every] == [
-        build_from_view(one) for one in (larger(3), view("naive", "sm_80"), view("naive"))
+        build_from_view(one)
+        for one in (repeat_view(3), make_view("naive", "sm_80"), make_view("naive"))
     ]
 
 
 def test_a_page_loads_one_compressed_file_a_view(kept_transpose: Snippet) -> None:
-    view_store.write_views(kept_transpose, [view("tiled"), view("tiled", "sm_80")])
+    view_store.write_views(kept_transpose, [make_view("tiled"), make_view("tiled", "sm_80")])
     pages, findings = view_store.page_files(kept_transpose)
     assert findings == [] and list(pages) == ["tiled.transpose-tiled.sm_90.json.gz"]
     (data,) = pages.values()
     assert view_store.page_files(kept_transpose)[0] == pages  # the same bytes at another time
     loaded = json.loads(gzip.decompress(data))
-    assert loaded["lines"] == view("tiled")["lines"]
-    assert loaded["source"] == view("tiled")["source"]
-    assert loaded["sass"]["text"].split("\n") == view("tiled")["sass"]["text"]
+    assert loaded["lines"] == make_view("tiled")["lines"]
+    assert loaded["source"] == make_view("tiled")["source"]
+    assert loaded["sass"]["text"].split("\n") == make_view("tiled")["sass"]["text"]
 
 
 def test_a_summary_finds_what_is_wrong_with_it_and_nothing_else(kept_transpose: Snippet) -> None:
-    view_store.write_views(kept_transpose, [view()])
+    view_store.write_views(kept_transpose, [make_view()])
     edit_rows(kept_transpose, lambda rows: rows[0].update(accesses=[{"addresses": 1}]))
     assert (
         view_store.load_views(kept_transpose)[1]
@@ -195,7 +198,7 @@ def test_a_summary_finds_what_is_wrong_with_it_and_nothing_else(kept_transpose: 
 def test_views_of_other_code_are_not_shown_and_no_error(
     kept_transpose: Snippet, trial: Trial
 ) -> None:
-    view_store.write_views(kept_transpose, [view()])
+    view_store.write_views(kept_transpose, [make_view()])
     write_source(kept_transpose.folder, "\n".join(SOURCE).replace("row += 8", "row += 4"))
     assert view_store.load_views(read_transpose(trial)) == ([], [])
 
@@ -218,7 +221,7 @@ def test_views_of_other_code_are_not_shown_and_no_error(
     ],
 )
 def test_a_view_that_is_broken_is_told(kept_transpose: Snippet, change: Any, said: str) -> None:
-    view_store.write_views(kept_transpose, [view(), view("tiled")])
+    view_store.write_views(kept_transpose, [make_view(), make_view("tiled")])
     edit_rows(kept_transpose, change)
     found, (finding,) = view_store.load_views(kept_transpose)
     assert len(found) == (0 if "object" in said else 1)
@@ -245,16 +248,16 @@ def test_a_packed_file_that_is_broken_is_told(
 
 
 def test_views_called_the_same_and_those_too_large_are_refused(kept_transpose: Snippet) -> None:
-    view_store.write_views(kept_transpose, [view()])
+    view_store.write_views(kept_transpose, [make_view()])
     before = locate_pack(kept_transpose).read_bytes()
     with pytest.raises(ShelfError, match="is the name of two views"):
         view_store.write_views(
-            kept_transpose, [view(variant="naive"), view() | {"variant": "Naive?"}]
+            kept_transpose, [make_view(variant="naive"), make_view() | {"variant": "Naive?"}]
         )
     noise = [f"MOV R{at * at * 7919 % 100_003}, {at * 104_729 % 65_537:#x}" for at in range(20_000)]
-    sass = {**view()["sass"], "text": noise}
+    sass = {**make_view()["sass"], "text": noise}
     with pytest.raises(ShelfError, match="bytes when compressed, and 81920 are the limit"):
-        view_store.write_views(kept_transpose, [view() | {"sass": sass}])
+        view_store.write_views(kept_transpose, [make_view() | {"sass": sass}])
     assert locate_pack(kept_transpose).read_bytes() == before
 
 

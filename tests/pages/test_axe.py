@@ -32,7 +32,7 @@ def open_search(tab: Page) -> None:
     tab.wait_for_timeout(300)  # Zensical asks for its index
 
 
-def search(tab: Page) -> None:
+def search_softmax(tab: Page) -> None:
     open_search(tab)
     tab.keyboard.type("softmax")
     tab.wait_for_timeout(700)
@@ -57,7 +57,7 @@ KINDS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "about": ("about/contributing/", no_search),
     "missing": (MISSING, no_search),
     "search": ("about/numbers/", open_search),
-    "what a search finds": ("about/numbers/", search),
+    "what a search finds": ("about/numbers/", search_softmax),
 }
 # What a theme does wrong in a place that no style sheet or template of ours reaches: its rule, and
 # the place. Zensical's search lies in a shadow tree, whose pale names of parts and scrolling box
@@ -100,13 +100,13 @@ COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 
 
 @pytest.fixture(scope="module")
-def tab(browser: Browser, origin: str) -> Iterator[Visit]:
+def still_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
     context = open_context(browser, WIDE, color_scheme="light", reduced_motion="reduce")
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), site_origin)
     context.close()
 
 
-def look(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[str]:
+def find_violations(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[str]:
     """What axe finds, but for what is a theme's own, and what its script mends a moment later."""
     for pause in (0, 500, 2000):
         tab.wait_for_timeout(pause)
@@ -122,15 +122,15 @@ def look(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[st
 
 @pytest.mark.parametrize("kind", exhaustive(KINDS, "all kinds of pages"))
 def test_axe_finds_nothing(
-    kind: str, tab: Visit, builder: str, published: str, searched: str
+    kind: str, still_visit: Visit, builder: str, published_origin: str, searchable_origin: str
 ) -> None:
     page, prepare = KINDS[kind]
-    tab.tab.set_viewport_size({"width": WIDE, "height": HIGH})
+    still_visit.tab.set_viewport_size({"width": WIDE, "height": HIGH})
     if page == MISSING or prepare is not no_search:
-        tab.tab.goto(f"{published if page == MISSING else searched}/{page}")
-        shown = tab.tab
+        still_visit.tab.goto(f"{published_origin if page == MISSING else searchable_origin}/{page}")
+        shown = still_visit.tab
     else:
-        shown = tab.go(page)
+        shown = still_visit.open_page(page)
     prepare(shown)
     shown.evaluate(THIN)
     shown.evaluate(AXE)
@@ -138,15 +138,16 @@ def test_axe_finds_nothing(
     for width in (WIDE, NARROW):
         shown.set_viewport_size({"width": width, "height": HIGH})
         shown.wait_for_timeout(50)  # scripts of the page follow the width
-        found[width, "light"] = look(shown, "default", RULES, builder)
-        found[width, "dark"] = look(shown, "slate", COLOURS, builder)  # the rest is as in light
+        found[width, "light"] = find_violations(shown, "default", RULES, builder)
+        # the rest is as in light
+        found[width, "dark"] = find_violations(shown, "slate", COLOURS, builder)
     assert {where: wrong for where, wrong in found.items() if wrong} == {}
 
 
 @pytest.mark.exhaustive("the tool itself")
-def test_axe_would_find_it(tab: Visit) -> None:
+def test_axe_would_find_it(still_visit: Visit) -> None:
     """The test above is not blind: each of what it was written for is seen when it is put in."""
-    shown = tab.go("about/numbers/")
+    shown = still_visit.open_page("about/numbers/")
     shown.evaluate(AXE)
     shown.evaluate(
         """() => document.querySelector('.md-content article').insertAdjacentHTML('afterbegin', `
@@ -160,9 +161,9 @@ def test_axe_would_find_it(tab: Visit) -> None:
 
 
 @pytest.mark.parametrize("scheme", exhaustive(["default", "slate"], "both schemes"))
-def test_every_colour_of_code_stands_out(tab: Visit, scheme: str) -> None:
+def test_every_colour_of_code_stands_out(still_visit: Visit, scheme: str) -> None:
     """Of tokens that no page shows today as well."""
-    shown = tab.go("about/contributing/")
+    shown = still_visit.open_page("about/contributing/")
     ratios = shown.evaluate(
         """scheme => {
           document.body.setAttribute('data-md-color-scheme', scheme);

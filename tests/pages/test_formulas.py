@@ -43,7 +43,7 @@ def is_formula(span: str) -> bool:
     return bool(SIGNS.fullmatch(span) and letters) and set(words) - set(letters) <= NAMES
 
 
-def formulas(site: Path) -> dict[str, str]:
+def collect_formulas(site: Path) -> dict[str, str]:
     """Each formula of the site, and a page that has it."""
     found = {}
     for path in sorted(site.rglob("index.html")):
@@ -53,11 +53,11 @@ def formulas(site: Path) -> dict[str, str]:
 
 
 @pytest.mark.exhaustive("all formulas; the ten pages show theirs")
-def test_every_formula_can_be_set(wide: Visit, site: Path) -> None:
-    found = formulas(site)
+def test_every_formula_can_be_set(wide_visit: Visit, site: Path) -> None:
+    found = collect_formulas(site)
     assert len(found) > 300
     assert {text[:2] for text in found} == {"\\(", "\\["}
-    tab = wide.go(f"{next(iter(found.values()))}/")
+    tab = wide_visit.open_page(f"{next(iter(found.values()))}/")
     tab.wait_for_function("() => window.katex")
     assert tab.evaluate(SET, ["\\(\\frac{1}\\)"]) != []
     assert tab.evaluate(SET, sorted(found)) == []

@@ -24,8 +24,8 @@ LIGHT = """selector => {
 }"""
 
 
-def test_the_page_has_its_terms_and_every_link_lands(wide: Visit, site: Path) -> None:
-    tab = wide.go("glossary/")
+def test_the_page_has_its_terms_and_every_link_lands(wide_visit: Visit, site: Path) -> None:
+    tab = wide_visit.open_page("glossary/")
     assert tab.locator(".ws-term > h3").count() == len(SAID) >= 120
     assert tab.locator("main abbr").count() == 0, "a term marked within the glossary"
     inside = tab.eval_on_selector_all(
@@ -33,7 +33,7 @@ def test_the_page_has_its_terms_and_every_link_lands(wide: Visit, site: Path) ->
     )
     assert len(inside) > 2 * len(SAID)
     ids: dict[str, set[str]] = {}
-    for link in {link for link in inside if link.startswith(wide.origin)}:
+    for link in {link for link in inside if link.startswith(wide_visit.origin)}:
         parts = urlsplit(link)
         page = site / parts.path.strip("/") / "index.html"
         if parts.path not in ids:
@@ -43,10 +43,10 @@ def test_the_page_has_its_terms_and_every_link_lands(wide: Visit, site: Path) ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.exhaustive(MORE)
-def test_hover_shows_the_sentence(browser: Browser, origin: str, scheme: str) -> None:
+def test_hover_shows_the_sentence(browser: Browser, site_origin: str, scheme: str) -> None:
     context = open_context(browser, WIDE, color_scheme=scheme)
-    visit = Visit(context.new_page(), origin)
-    tab = visit.go(TOPIC)
+    visit = Visit(context.new_page(), site_origin)
+    tab = visit.open_page(TOPIC)
     term = tab.locator("article p abbr", has_text=re.compile("^shared memory$")).first
     term.hover()
     tip = tab.locator(SHOWN)
@@ -64,9 +64,9 @@ def test_hover_shows_the_sentence(browser: Browser, origin: str, scheme: str) ->
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_finger_shows_it_too(browser: Browser, origin: str, builder: str) -> None:
+def test_a_finger_shows_it_too(browser: Browser, site_origin: str, builder: str) -> None:
     context = open_context(browser, NARROW, has_touch=True, is_mobile=True)
-    tab = Visit(context.new_page(), origin).go(TOPIC)
+    tab = Visit(context.new_page(), site_origin).open_page(TOPIC)
     term = tab.locator("article p abbr").first
     if builder == "zensical":  # it has no tooltips on a touch screen
         title = term.get_attribute("title") or ""

@@ -22,37 +22,37 @@ ADDRESS = re.findall(r"^site_url: (\S+)/$", CONFIG, re.M)[0]
 
 
 @pytest.fixture
-def visit(browser: Browser, site: Path, origin: str) -> Iterator[Visit]:
+def instant_visit(browser: Browser, site: Path, site_origin: str) -> Iterator[Visit]:
     """A tab of its own, in which nothing may go wrong.
 
     The theme takes a link for one of the site where the site's map has it, so the map names the
     place where the site is served here.
     """
     context = open_context(browser, WIDE)
-    where = (site / "sitemap.xml").read_text(encoding="utf-8").replace(ADDRESS, origin)
+    where = (site / "sitemap.xml").read_text(encoding="utf-8").replace(ADDRESS, site_origin)
     context.route("**/sitemap.xml", lambda route: route.fulfill(body=where, content_type=XML))
-    visit = Visit(context.new_page(), origin)
+    visit = Visit(context.new_page(), site_origin)
     yield visit
     context.close()
     assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
 
 
-def begin(visit: Visit, page: str) -> Page:
+def load_marked_page(visit: Visit, page: str) -> Page:
     """Load a page, and leave a mark that no other page would have if it were loaded."""
-    tab = visit.go(page)
+    tab = visit.open_page(page)
     tab.wait_for_timeout(300)  # the theme asks for the site's map
     tab.evaluate("window.mark = 1")
     return tab
 
 
-def follow(tab: Page, page: str, selector: str = "") -> None:
+def follow_link(tab: Page, page: str, selector: str = "") -> None:
     """Click the link to a page of the site, and wait until it is there."""
     link = tab.locator(selector) if selector else tab.locator(f"a[href$='/{page}']:visible")
     link.first.click()
-    arrived(tab, page)
+    wait_for_page(tab, page)
 
 
-def arrived(tab: Page, page: str) -> None:
+def wait_for_page(tab: Page, page: str) -> None:
     tab.wait_for_url(lambda url: urlsplit(url).path.endswith(f"/{page}"))
     tab.wait_for_function(
         "page => document.querySelector('link[rel=canonical]').href.endsWith(`/${page}`)", arg=page
@@ -88,19 +88,19 @@ GO = """page => {
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_finder_goes_along(visit: Visit) -> None:
-    tab = begin(visit, "kernels/gemm/")
+def test_the_finder_goes_along(instant_visit: Visit) -> None:
+    tab = load_marked_page(instant_visit, "kernels/gemm/")
     finder_works(tab)
-    follow(tab, "kernels/attention/")
+    follow_link(tab, "kernels/attention/")
     finder_works(tab)
-    follow(tab, "everything/")
+    follow_link(tab, "everything/")
     finder_works(tab)
     tab.locator(".ws-finder [aria-label=Kind]").select_option("book")
     books = tab.locator("[data-finder] > li").count()
-    follow(tab, "about/numbers/")
+    follow_link(tab, "about/numbers/")
     assert tab.locator(".ws-finder").count() == 0
     tab.go_back()
-    arrived(tab, "everything/")
+    wait_for_page(tab, "everything/")
     assert tab.locator(".ws-finder").count() == 1
     assert tab.locator("[data-finder] > li").count() == books
     assert urlsplit(tab.url).query == "kind=book"
@@ -113,11 +113,11 @@ def test_the_finder_goes_along(visit: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_tag_leads_to_all_that_have_it(visit: Visit) -> None:
-    tab = begin(visit, "kernels/gemm/")
+def test_a_tag_leads_to_all_that_have_it(instant_visit: Visit) -> None:
+    tab = load_marked_page(instant_visit, "kernels/gemm/")
     tag = tab.locator("a.ws-tag").first
     name = tag.inner_text()
-    follow(tab, "everything/", "a.ws-tag")
+    follow_link(tab, "everything/", "a.ws-tag")
     assert tab.locator(".ws-finder [aria-label=Tag]").input_value() == name
     rows = tab.locator("[data-finder] > li")
     tags = rows.evaluate_all("all => all.map(row => row.dataset.tags.split(' '))")
@@ -125,29 +125,29 @@ def test_a_tag_leads_to_all_that_have_it(visit: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_what_is_typed_last_stays_on_its_page(visit: Visit) -> None:
+def test_what_is_typed_last_stays_on_its_page(instant_visit: Visit) -> None:
     """The address is the next page's as soon as a link is clicked."""
-    tab = begin(visit, "kernels/gemm/")
+    tab = load_marked_page(instant_visit, "kernels/gemm/")
     link = tab.locator("a[href$='/kernels/attention/']:visible").first
     handle = link.element_handle()
     tab.locator(".ws-finder-words").fill("tile")
     assert handle
     tab.evaluate("link => link.click()", handle)  # before the finder has taken it up
-    arrived(tab, "kernels/attention/")
+    wait_for_page(tab, "kernels/attention/")
     tab.wait_for_timeout(200)
     assert urlsplit(tab.url).query == ""
     assert tab.locator(".ws-finder-words").input_value() == ""
 
 
 @pytest.mark.exhaustive(MORE)
-def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
+def test_formulas_are_set_on_each_page(instant_visit: Visit, site: Path) -> None:
     files = sorted(site.rglob("index.html"))
     pages = [f"{path.parent.relative_to(site).as_posix()}/" for path in files
              if 'class="arithmatex"' in path.read_text(encoding="utf-8")]  # fmt: skip
-    tab = begin(visit, "about/links/")
+    tab = load_marked_page(instant_visit, "about/links/")
     for page in (pages[0], "about/links/", pages[-1]):
         tab.evaluate(GO, page)
-        arrived(tab, page)
+        wait_for_page(tab, page)
         if page not in pages:
             continue
         tab.locator(".katex").first.wait_for()
@@ -157,8 +157,8 @@ def test_formulas_are_set_on_each_page(visit: Visit, site: Path) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
-    tab = begin(visit, "paths/")
+def test_a_link_in_prose_shows_where_it_leads(instant_visit: Visit) -> None:
+    tab = load_marked_page(instant_visit, "paths/")
     tab.locator("article a[href$='/paths/serving/']").first.hover()
     shown = tab.locator(".md-tooltip2--active")
     shown.wait_for()
@@ -167,9 +167,9 @@ def test_a_link_in_prose_shows_where_it_leads(visit: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_calculator_starts_and_stops_with_its_page(visit: Visit) -> None:
-    tab = begin(visit, "calculators/")
-    follow(tab, "calculators/arithmetic/")
+def test_a_calculator_starts_and_stops_with_its_page(instant_visit: Visit) -> None:
+    tab = load_marked_page(instant_visit, "calculators/")
+    follow_link(tab, "calculators/arithmetic/")
     layers = tab.locator("#calc-layers")
     live = tab.locator(".ws-calc[data-python]").count() == 1
     if not live and os.environ.get("CI") == "true":
@@ -182,18 +182,18 @@ def test_a_calculator_starts_and_stops_with_its_page(visit: Visit) -> None:
     expect(state).to_contain_text("Calculated in this page", timeout=90_000)
     assert urlsplit(tab.url).query == "layers=33"
     answer = tab.locator(".ws-calc-said").inner_text()
-    follow(tab, "calculators/pipeline/")
+    follow_link(tab, "calculators/pipeline/")
     assert urlsplit(tab.url).query == "" and tab.locator(".ws-calc-tools").count() == 1
     tab.locator("#calc-stages").fill("5")
     expect(state).to_contain_text("Calculated in this page")  # by the Python that runs already
     tab.go_back()
-    arrived(tab, "calculators/pipeline/")
+    wait_for_page(tab, "calculators/pipeline/")
     expect(tab.locator("#calc-stages")).not_to_have_value("5")
     tab.go_back()
-    arrived(tab, "calculators/arithmetic/")
+    wait_for_page(tab, "calculators/arithmetic/")
     expect(layers).to_have_value("33")
     expect(tab.locator(".ws-calc-said")).to_have_text(answer, use_inner_text=True)
-    follow(tab, "about/numbers/")
+    follow_link(tab, "about/numbers/")
     assert tab.locator(".ws-calc").count() == 0
 
 
@@ -206,13 +206,13 @@ def test_only_calculators_ask_for_their_parts(site: Path) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_ticks_of_a_path_go_along(visit: Visit) -> None:
-    tab = begin(visit, "paths/serving/")
+def test_ticks_of_a_path_go_along(instant_visit: Visit) -> None:
+    tab = load_marked_page(instant_visit, "paths/serving/")
     shared = tab.locator("[data-step='page:kernels/attention']").get_by_role("checkbox")
     shared.check()
     for page in ("paths/flash-attention/", "paths/", "paths/serving/"):
         tab.evaluate(GO, page)
-        arrived(tab, page)
+        wait_for_page(tab, page)
         assert tab.locator(".ws-walked").count() == (page != "paths/")
         assert tab.locator(".ws-tick").count() == tab.locator("[data-step]").count()
         if page != "paths/":

@@ -12,10 +12,20 @@ from pathlib import Path
 
 import axe_playwright_python
 import pytest
-from browser import MORE, NARROW, WIDE, Visit, choose, code_row, open_context, served, source_row
+from browser import (
+    MORE,
+    NARROW,
+    WIDE,
+    Visit,
+    code_row,
+    open_context,
+    press_button,
+    serve_site,
+    source_row,
+)
 from conftest import ROOT
-from made_up_records import exhibit, verified
-from made_up_views import ARCHS, larger, view
+from made_up_records import make_exhibit, make_verified
+from made_up_views import ARCHS, make_view, repeat_view
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from warpshelf.look.view import view_name
@@ -49,61 +59,63 @@ LONG = {"variant": "long", "kernel": "transpose_long"}
 
 
 @pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def views_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("views")
     (folder / "assets").mkdir()
     for name in (*LAZY, "warpshelf.css", "site.css", "opener.js"):
         (folder / "assets" / name).write_bytes((ASSETS / name).read_bytes())
-    made = [view(variant, arch) for variant in ("naive", "tiled") for arch in ARCHS]
-    made.append(larger(180) | LONG)
-    lost = view(variant="tiled") | {"variant": "lost"}
+    made = [make_view(variant, arch) for variant in ("naive", "tiled") for arch in ARCHS]
+    made.append(repeat_view(180) | LONG)
+    lost = make_view(variant="tiled") | {"variant": "lost"}
     (folder / "views" / "softmax").mkdir(parents=True)
     for one in made:
         place = folder / "views" / "softmax" / f"{view_name(one)}.json.gz"
         place.write_bytes(page_of(one))
     views = [summarize_view(one, True) for one in (*made, lost)]
-    text = build_fragments(exhibit(verified(), views=views))["look"].replace(
+    text = build_fragments(make_exhibit(make_verified(), views=views))["look"].replace(
         "<details", "<details open"
     )
     (folder / "page").mkdir()
     for name, stub in (("index", ""), ("instant", INSTANT)):
         page = HTML.format(stub=stub, body=text)
         (folder / "page" / f"{name}.html").write_text(page, encoding="utf-8")
-    with served(folder) as address:
+    with serve_site(folder) as address:
         yield address
 
 
 @pytest.fixture(scope="module", params=[WIDE, NARROW])
-def visit(request: pytest.FixtureRequest, browser: Browser, origin: str) -> Iterator[Visit]:
+def views_visit(
+    request: pytest.FixtureRequest, browser: Browser, views_origin: str
+) -> Iterator[Visit]:
     context = open_context(browser, request.param, has_touch=request.param == NARROW)
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), views_origin)
     context.close()
 
 
-def button(tab: Page, name: str) -> Locator:
+def find_button(tab: Page, name: str) -> Locator:
     return tab.locator(f'tr[data-look="softmax/{name}"] button')
 
 
-def opened(visit: Visit, name: str = "naive.transpose-naive.sm_90", side: str = "PTX") -> Page:
-    tab = visit.go("page/index.html")
-    button(tab, name).click()
+def open_view(visit: Visit, name: str = "naive.transpose-naive.sm_90", side: str = "PTX") -> Page:
+    tab = visit.open_page("page/index.html")
+    find_button(tab, name).click()
     tab.get_by_role("dialog").wait_for()
     if side != "PTX":
-        choose(tab, side)
+        press_button(tab, side)
     return tab
 
 
-def lit(tab: Page, side: int) -> list[str]:
+def read_lit_rows(tab: Page, side: int) -> list[str]:
     """The texts of the rows that are lit: of the source for side 0, of the code for 1."""
     rows = tab.locator(".ws-pane").nth(side).locator(".ws-lit .ws-text")
     return [text.strip() for text in rows.all_inner_texts()]
 
 
-def panel(tab: Page) -> Locator:
+def find_panel(tab: Page) -> Locator:
     return tab.get_by_role("region", name="How it was counted")
 
 
-def sound(visit: Visit) -> None:
+def assert_nothing_failed(visit: Visit) -> None:
     assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
     width = visit.tab.viewport_size["width"]
     assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -117,20 +129,20 @@ def sound(visit: Visit) -> None:
 STORE = "out[x * n + y + row]"
 
 
-def test_nothing_is_asked_for_before_it_is_opened(visit: Visit) -> None:
-    tab = visit.go("page/index.html")
+def test_nothing_is_asked_for_before_it_is_opened(views_visit: Visit) -> None:
+    tab = views_visit.open_page("page/index.html")
     asked = "performance.getEntriesByType('resource').map(one => new URL(one.name).pathname)"
     assert [one for one in tab.evaluate(asked) if "/views/" in one or one[8:] in LAZY] == []
-    button(tab, "naive.transpose-naive.sm_90").click()
+    find_button(tab, "naive.transpose-naive.sm_90").click()
     tab.get_by_role("dialog").wait_for()
     late = {one for one in tab.evaluate(asked) if "/views/" in one or one[8:] in LAZY}
     stem = "/views/softmax/naive.transpose-naive.sm_90"
     assert late == {f"/assets/{name}" for name in LAZY} | {f"{stem}.json.gz"}
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
-def test_counts_stand_beside_their_line(visit: Visit) -> None:
-    tab = opened(visit)
+def test_counts_stand_beside_their_line(views_visit: Visit) -> None:
+    tab = open_view(views_visit)
     assert tab.get_by_role("dialog").get_attribute("aria-labelledby") == "ws-view-title"
     assert tab.get_by_role("dialog").locator("h2").inner_text() == "naive transpose_naive"
     row = source_row(tab, STORE)
@@ -146,95 +158,98 @@ def test_counts_stand_beside_their_line(visit: Visit) -> None:
     expect(code_row(tab, "st.global").locator(".ws-run")).to_have_text("128")
     expect(code_row(tab, "ld.param").locator(".ws-run")).to_have_text("32")
     assert "counts, no times" in tab.locator(".ws-facts").inner_text()
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
-def test_a_line_is_followed_to_its_machine_code_and_back(visit: Visit) -> None:
-    tab = opened(visit)
+def test_a_line_is_followed_to_its_machine_code_and_back(views_visit: Visit) -> None:
+    tab = open_view(views_visit)
     source_row(tab, STORE).locator(".ws-text").click()
-    assert lit(tab, 1) == ["ld.global.f32 %f1, [%rd5];", "st.global.f32 [%rd7], %f1;"]
-    choose(tab, "SASS")
+    assert read_lit_rows(tab, 1) == ["ld.global.f32 %f1, [%rd5];", "st.global.f32 [%rd7], %f1;"]
+    press_button(tab, "SASS")
     made = [
         "LDG.E.CONSTANT R7, [R2.64]",
         "IMAD.WIDE R8, R0, R9, c[0x0][0x160]",
         "STG.E [R8.64], R7",
     ]
-    assert lit(tab, 1) == made and lit(tab, 0) == [
+    assert read_lit_rows(tab, 1) == made and read_lit_rows(tab, 0) == [
         "out[x * n + y + row] = in[(y + row) * n + x];"
     ]  # it is still pinned
     expect(tab.get_by_role("status")).to_have_text(
         "transpose.cu:14 is pinned: 3 lines of SASS came from it."
     )
     code_row(tab, "ISETP").locator(".ws-text").click()
-    assert lit(tab, 0) == ["for (int row = 0; row < 32; row += 8) {"]
+    assert read_lit_rows(tab, 0) == ["for (int row = 0; row < 32; row += 8) {"]
     assert source_row(tab, "for (int row").get_attribute("aria-selected") == "true"
     assert source_row(tab, STORE).get_attribute("aria-selected") is None
-    choose(tab, "sm_80")
+    press_button(tab, "sm_80")
     assert "for sm_80 on a CPU" in tab.locator(".ws-facts").inner_text()
-    assert len(lit(tab, 1)) == 3  # pinned on the other architecture too
+    assert len(read_lit_rows(tab, 1)) == 3  # pinned on the other architecture too
     code_row(tab, "BRA").locator(".ws-text").click()  # again, and it is let go
     tab.mouse.move(0, 0)
     assert tab.locator("[aria-selected]").count() == 0
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_pointer_lights_both_sides(browser: Browser, origin: str) -> None:
+def test_the_pointer_lights_both_sides(browser: Browser, views_origin: str) -> None:
     context = open_context(browser, WIDE)
-    visit = Visit(context.new_page(), origin)
-    tab = opened(visit)
+    visit = Visit(context.new_page(), views_origin)
+    tab = open_view(visit)
     source_row(tab, "int y =").locator(".ws-text").hover()
-    assert lit(tab, 1) == ["mad.lo.s32 %r3, %ctaid.y, 32, %tid.y;"]
+    assert read_lit_rows(tab, 1) == ["mad.lo.s32 %r3, %ctaid.y, 32, %tid.y;"]
     code_row(tab, "st.global").locator(".ws-text").hover()
-    assert lit(tab, 0) == ["out[x * n + y + row] = in[(y + row) * n + x];"]
+    assert read_lit_rows(tab, 0) == ["out[x * n + y + row] = in[(y + row) * n + x];"]
     code_row(tab, "$L__BB0_1:").locator(".ws-text").first.hover()
     tab.mouse.move(0, 0)
-    assert lit(tab, 0) == lit(tab, 1) == []
-    sound(visit)
+    assert read_lit_rows(tab, 0) == read_lit_rows(tab, 1) == []
+    assert_nothing_failed(visit)
     context.close()
 
 
 @pytest.mark.exhaustive(MORE)
-def test_lanes_are_seen_to_meet_in_a_bank(visit: Visit) -> None:
-    tab = opened(visit, "tiled.transpose-tiled.sm_90")
+def test_lanes_are_seen_to_meet_in_a_bank(views_visit: Visit) -> None:
+    tab = open_view(views_visit, "tiled.transpose-tiled.sm_90")
     source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts").click()
-    text = panel(tab).inner_text()
+    text = find_panel(tab).inner_text()
     assert "128 requests to shared memory took 4096 wavefronts" in text
     assert "is by block (1, 0, 0), warp 3: 32 of 32 lanes, 4 bytes each" in text
     assert "32 wavefronts where 1 would do" in text
-    banks = panel(tab).locator(".ws-bank")
+    banks = find_panel(tab).locator(".ws-bank")
     filled = [banks.nth(at).locator(".ws-lane").count() for at in (0, 1, 31)]
     assert banks.count() == 32 and filled == [32, 0, 0]
-    assert panel(tab).locator(".ws-worse").count() == 31
-    panel(tab).get_by_text("Addresses").click()
-    assert panel(tab).locator("li").nth(31).inner_text() == "lane 31: 3968"
+    assert find_panel(tab).locator(".ws-worse").count() == 31
+    find_panel(tab).get_by_text("Addresses").click()
+    assert find_panel(tab).locator("li").nth(31).inner_text() == "lane 31: 3968"
     source_row(tab, "= in[(y").locator(".ws-wavefronts").click()
-    assert "1 wavefront, the ideal" in panel(tab).inner_text()
-    assert panel(tab).locator(".ws-bank .ws-lane").count() == 32
-    assert panel(tab).locator(".ws-worse").count() == 0
-    sound(visit)
+    assert "1 wavefront, the ideal" in find_panel(tab).inner_text()
+    assert find_panel(tab).locator(".ws-bank .ws-lane").count() == 32
+    assert find_panel(tab).locator(".ws-worse").count() == 0
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_lanes_are_seen_in_their_sectors(visit: Visit) -> None:
-    tab = opened(visit)
+def test_lanes_are_seen_in_their_sectors(views_visit: Visit) -> None:
+    tab = open_view(views_visit)
     code_row(tab, "st.global").locator(".ws-passes").click()
-    assert panel(tab).locator(".ws-sector").count() == 32
-    assert "32 sectors of 32 bytes; 32 of their 256 words are asked for" in panel(tab).inner_text()
+    assert find_panel(tab).locator(".ws-sector").count() == 32
+    assert (
+        "32 sectors of 32 bytes; 32 of their 256 words are asked for"
+        in find_panel(tab).inner_text()
+    )
     code_row(tab, "ld.global").locator(".ws-passes").click()
-    assert panel(tab).locator(".ws-sector").count() == 4
-    assert panel(tab).locator(".ws-idle").count() == 0
+    assert find_panel(tab).locator(".ws-sector").count() == 4
+    assert find_panel(tab).locator(".ws-idle").count() == 0
     expect(code_row(tab, "ld.global")).to_be_in_viewport()  # beside the panel
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
-    tab = opened(visit, side="SASS")
+def test_control_codes_and_loops_are_told_in_words(views_visit: Visit) -> None:
+    tab = open_view(views_visit, side="SASS")
     control = code_row(tab, "LDG").locator(".ws-control")
     expect(control).to_have_text("B------:R-:W0:Y:S02")
     control.click()
-    assert panel(tab).locator("p").inner_text() == (
+    assert find_panel(tab).locator("p").inner_text() == (
         "This instruction stalls its warp for 2 cycles, lets another warp go first, holds "
         "scoreboard 0 until its result is ready."
     )
@@ -243,26 +258,26 @@ def test_control_codes_and_loops_are_told_in_words(visit: Visit) -> None:
     loop = tab.locator(".ws-loop").inner_text()
     assert "1 load global of 4 B" in loop and "1 load and 128 bytes of a warp in flight" in loop
     assert tab.locator(".ws-text i").count() == 6  # a rail beside each of its instructions
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_bound_and_occupancy_say_what_they_rest_on(visit: Visit) -> None:
-    tab = opened(visit)
+def test_bound_and_occupancy_say_what_they_rest_on(views_visit: Visit) -> None:
+    tab = open_view(views_visit)
     tab.get_by_role("button", name="At least 4096 SM cycles").click()
-    text = panel(tab).inner_text()
+    text = find_panel(tab).inner_text()
     assert "A bound, not a time" in text and "issue: 4 instructions a cycle" in text
     tab.keyboard.press("Escape")  # on a phone the panel takes the place of these
     tab.get_by_role("button", name="64 of 64 warps").click()
-    assert "40 registers: 48 of 64 warps, by registers" in panel(tab).inner_text()
-    sound(visit)
+    assert "40 registers: 48 of 64 warps, by registers" in find_panel(tab).inner_text()
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_all_of_it_by_keyboard(visit: Visit) -> None:
-    tab = visit.go("page/index.html")
+def test_all_of_it_by_keyboard(views_visit: Visit) -> None:
+    tab = views_visit.open_page("page/index.html")
     keys, now = tab.keyboard, "document.activeElement"
-    button(tab, "tiled.transpose-tiled.sm_80").focus()
+    find_button(tab, "tiled.transpose-tiled.sm_80").focus()
     keys.press("Enter")
     tab.get_by_role("dialog").wait_for()
     tab.get_by_role("button", name="SASS").focus()
@@ -276,12 +291,13 @@ def test_all_of_it_by_keyboard(visit: Visit) -> None:
     for key in ("ArrowDown",) * 9 + ("Home", *("ArrowRight",) * 4):
         keys.press(key)
     assert tab.evaluate(f"{now}.textContent") == "32 / 1"
-    assert lit(tab, 1) == ["LDS R9, [R5]", "STG.E [R8.64], R9"]  # the focus lights as well
+    # the focus lights as well
+    assert read_lit_rows(tab, 1) == ["LDS R9, [R5]", "STG.E [R8.64], R9"]
     keys.press("Enter")
-    assert panel(tab).locator(".ws-bank").count() == 32
+    assert find_panel(tab).locator(".ws-bank").count() == 32
     assert tab.evaluate(f"{now}.textContent") == "Close panel"
     keys.press("Escape")
-    expect(panel(tab)).to_be_hidden()
+    expect(find_panel(tab)).to_be_hidden()
     assert tab.evaluate(f"{now}.textContent") == "32 / 1"
     keys.press("End")
     keys.press("Enter")  # pins, and the other grid is entered at what came of it
@@ -289,42 +305,42 @@ def test_all_of_it_by_keyboard(visit: Visit) -> None:
     assert tab.evaluate(f"{now}.textContent") == "LDS R9, [R5]"
     for key in ("ArrowDown", "ArrowDown", "Enter"):
         keys.press(key)
-    assert lit(tab, 0) == ["for (int row = 0; row < 32; row += 8)"]
+    assert read_lit_rows(tab, 0) == ["for (int row = 0; row < 32; row += 8)"]
     keys.press("Escape")
     expect(tab.get_by_role("dialog")).to_have_count(0)
     assert tab.evaluate(f"{now}.textContent") == "line by line"
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_no_line_of_source_is_cut_off(visit: Visit) -> None:
-    tab = opened(visit, "tiled.transpose-tiled.sm_90")
+def test_no_line_of_source_is_cut_off(views_visit: Visit) -> None:
+    tab = open_view(views_visit, "tiled.transpose-tiled.sm_90")
     pane = tab.locator(".ws-of-Source")
     assert pane.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.exhaustive(MORE)
-def test_on_a_phone_each_count_has_its_name(browser: Browser, origin: str) -> None:
+def test_on_a_phone_each_count_has_its_name(browser: Browser, views_origin: str) -> None:
     context = open_context(browser, NARROW)
-    tab = opened(Visit(context.new_page(), origin), "tiled.transpose-tiled.sm_90")
+    tab = open_view(Visit(context.new_page(), views_origin), "tiled.transpose-tiled.sm_90")
     named = source_row(tab, "tile[threadIdx.x][").locator(".ws-wavefronts")
     assert "wavefronts" in named.evaluate("one => getComputedStyle(one, '::after').content")
     context.close()
 
 
 @pytest.mark.exhaustive(MORE)
-def test_axe_finds_nothing_in_the_table(visit: Visit) -> None:
-    tab = visit.go("page/index.html")
+def test_axe_finds_nothing_in_the_table(views_visit: Visit) -> None:
+    tab = views_visit.open_page("page/index.html")
     tab.evaluate(AXE)
     assert [tab.evaluate(LOOK, [scheme, RULES]) for scheme in ("default", "slate")] == [[], []]
-    sound(visit)
+    assert_nothing_failed(views_visit)
 
 
 @pytest.mark.parametrize("side", ["PTX", "SASS"])
 @pytest.mark.exhaustive(MORE)
-def test_axe_finds_nothing(visit: Visit, side: str) -> None:
-    tab = opened(visit, "tiled.transpose-tiled.sm_90", side)
+def test_axe_finds_nothing(views_visit: Visit, side: str) -> None:
+    tab = open_view(views_visit, "tiled.transpose-tiled.sm_90", side)
     tab.evaluate(AXE)
     for scheme in ("default", "slate"):
         source_row(tab, "tile[threadIdx.x][").locator(".ws-text").click()
@@ -335,10 +351,10 @@ def test_axe_finds_nothing(visit: Visit, side: str) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_long_kernel_opens_at_once(browser: Browser, origin: str) -> None:
+def test_a_long_kernel_opens_at_once(browser: Browser, views_origin: str) -> None:
     """Some 2,500 instructions; what is out of sight is not laid out."""
     context = open_context(browser, WIDE)
-    tab = opened(Visit(context.new_page(), origin))  # the script is there
+    tab = open_view(Visit(context.new_page(), views_origin))  # the script is there
     tab.keyboard.press("Escape")
     spent = []
     for _ in range(3):
@@ -363,20 +379,22 @@ def test_a_long_kernel_opens_at_once(browser: Browser, origin: str) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_accesses_that_are_alike_are_drawn_once(browser: Browser, origin: str) -> None:
+def test_accesses_that_are_alike_are_drawn_once(browser: Browser, views_origin: str) -> None:
     context = open_context(browser, WIDE)
-    tab = opened(Visit(context.new_page(), origin), "long.transpose-long.sm_90")
+    tab = open_view(Visit(context.new_page(), views_origin), "long.transpose-long.sm_90")
     source_row(tab, STORE).locator(".ws-sectors").click()
-    assert panel(tab).locator("figure").count() == 2  # the load and the store
-    assert "180 of its instructions do this, each from another start" in panel(tab).inner_text()
+    assert find_panel(tab).locator("figure").count() == 2  # the load and the store
+    assert (
+        "180 of its instructions do this, each from another start" in find_panel(tab).inner_text()
+    )
     context.close()
 
 
 @pytest.mark.exhaustive(MORE)
-def test_what_cannot_be_loaded_is_said(browser: Browser, origin: str) -> None:
+def test_what_cannot_be_loaded_is_said(browser: Browser, views_origin: str) -> None:
     context = open_context(browser, WIDE)
-    tab = Visit(context.new_page(), origin).go("page/index.html")
-    lost = button(tab, "lost.transpose-tiled.sm_90")
+    tab = Visit(context.new_page(), views_origin).open_page("page/index.html")
+    lost = find_button(tab, "lost.transpose-tiled.sm_90")
     lost.click()
     expect(lost).to_have_text("line by line: not loaded, press to try again")
     assert tab.locator("dialog").count() == 0
@@ -384,11 +402,11 @@ def test_what_cannot_be_loaded_is_said(browser: Browser, origin: str) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_it_works_again_after_an_instant_navigation(browser: Browser, origin: str) -> None:
+def test_it_works_again_after_an_instant_navigation(browser: Browser, views_origin: str) -> None:
     context = open_context(browser, WIDE)
-    visit = Visit(context.new_page(), origin)
-    tab = visit.go("page/instant.html")
-    button(tab, "naive.transpose-naive.sm_90").click()
+    visit = Visit(context.new_page(), views_origin)
+    tab = visit.open_page("page/instant.html")
+    find_button(tab, "naive.transpose-naive.sm_90").click()
     tab.get_by_role("dialog").wait_for()
     tab.evaluate(
         """async () => {
@@ -399,16 +417,16 @@ def test_it_works_again_after_an_instant_navigation(browser: Browser, origin: st
     )
     assert tab.locator("dialog").count() == 0
     assert tab.locator("tr[data-look] button").count() == tab.locator("tr[data-look]").count()
-    button(tab, "naive.transpose-naive.sm_90").click()
+    find_button(tab, "naive.transpose-naive.sm_90").click()
     tab.get_by_role("dialog").wait_for()
-    sound(visit)
+    assert_nothing_failed(visit)
     context.close()
 
 
-def test_without_scripts_the_table_is_there(browser: Browser, origin: str) -> None:
+def test_without_scripts_the_table_is_there(browser: Browser, views_origin: str) -> None:
     context = open_context(browser, NARROW, java_script_enabled=False)
     tab = context.new_page()
-    tab.goto(f"{origin}/page/index.html")
+    tab.goto(f"{views_origin}/page/index.html")
     table = tab.get_by_role("table")
     assert table.get_by_role("row").filter(has_text="tiled").first.is_visible()
     assert "16.5× ideal" in table.inner_text()

@@ -43,12 +43,12 @@ class Head(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.title += data.strip() if self.inside == "title" else ""
 
-    def of(self, relation: str) -> list[dict[str, str]]:
+    def find_links(self, relation: str) -> list[dict[str, str]]:
         return [link for link in self.links if relation in link.get("rel", "").split()]
 
 
 @pytest.fixture(scope="module")
-def heads(site: Path) -> dict[str, Head]:
+def read_heads(site: Path) -> dict[str, Head]:
     """The head of each page, by its address below the site's."""
     return {
         path.relative_to(site).as_posix().removesuffix("index.html"): Head(path)
@@ -56,8 +56,8 @@ def heads(site: Path) -> dict[str, Head]:
     }
 
 
-def test_each_page_has_a_card_of_its_own(heads: dict[str, Head], site: Path) -> None:
-    for page, head in heads.items():
+def test_each_page_has_a_card_of_its_own(read_heads: dict[str, Head], site: Path) -> None:
+    for page, head in read_heads.items():
         said = head.said
         assert head.twice == [], page
         title, description = said["og:title"], said["og:description"]
@@ -71,22 +71,22 @@ def test_each_page_has_a_card_of_its_own(heads: dict[str, Head], site: Path) -> 
             assert said[picture].startswith(SITE), page
         if page != "404.html":
             assert description == said["description"], page
-            assert said["og:url"] == urljoin(SITE, page) == head.of("canonical")[0]["href"]
+            assert said["og:url"] == urljoin(SITE, page) == head.find_links("canonical")[0]["href"]
             assert said["og:type"] == ("article" if page else "website"), page
-    descriptions = [head.said["og:description"] for head in heads.values()]
+    descriptions = [head.said["og:description"] for head in read_heads.values()]
     assert len(set(descriptions)) > len(descriptions) * 0.9
-    titles = [head.said["og:title"] for head in heads.values()]
+    titles = [head.said["og:title"] for head in read_heads.values()]
     assert len(set(titles)) > len(titles) * 0.9
-    front = heads[""].said
+    front = read_heads[""].said
     card = (site / front["og:image"].removeprefix(SITE)).read_bytes()
     assert struct.unpack(">II", card[16:24]) == (1200, 630)
     assert (front["og:image:width"], front["og:image:height"]) == ("1200", "630")
 
 
-def test_feeds_are_announced_where_they_belong(heads: dict[str, Head], site: Path) -> None:
+def test_feeds_are_announced_where_they_belong(read_heads: dict[str, Head], site: Path) -> None:
     own = 0
-    for page, head in heads.items():
-        feeds = [link for link in head.of("alternate") if link.get("type") == ATOM]
+    for page, head in read_heads.items():
+        feeds = [link for link in head.find_links("alternate") if link.get("type") == ATOM]
         where = [
             urlsplit(urljoin(SITE + page, link["href"])).path.removeprefix(BASE) for link in feeds
         ]
@@ -101,9 +101,9 @@ def test_feeds_are_announced_where_they_belong(heads: dict[str, Head], site: Pat
     assert own == len([path for path in (site / "exports").glob("*/*.xml")]) > 35
 
 
-def test_icons(heads: dict[str, Head], site: Path) -> None:
-    for page, head in heads.items():
-        icons = [*head.of("icon"), *head.of("apple-touch-icon")]
+def test_icons(read_heads: dict[str, Head], site: Path) -> None:
+    for page, head in read_heads.items():
+        icons = [*head.find_links("icon"), *head.find_links("apple-touch-icon")]
         names = [urlsplit(urljoin(SITE + page, icon["href"])).path for icon in icons]
         assert names == [
             f"{BASE}assets/{name}" for name in ("favicon.png", "logo.svg", "touch.png")
@@ -113,10 +113,10 @@ def test_icons(heads: dict[str, Head], site: Path) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_no_marks_of_paragraphs_on_the_front_page(wide: Visit) -> None:
+def test_no_marks_of_paragraphs_on_the_front_page(wide_visit: Visit) -> None:
     seen = "marks => marks.filter(mark => mark.checkVisibility()).length"
-    assert wide.go("").eval_on_selector_all(".headerlink", seen) == 0
-    assert wide.go("about/numbers/").eval_on_selector_all(".headerlink", seen) > 3
+    assert wide_visit.open_page("").eval_on_selector_all(".headerlink", seen) == 0
+    assert wide_visit.open_page("about/numbers/").eval_on_selector_all(".headerlink", seen) > 3
 
 
 # A page that is not there.
@@ -137,15 +137,17 @@ def test_no_marks_of_paragraphs_on_the_front_page(wide: Visit) -> None:
 )
 @pytest.mark.exhaustive(MORE)
 def test_missing_page_offers_what_is_most_like_it(
-    browser: Browser, published: str, address: str, offered: str
+    browser: Browser, published_origin: str, address: str, offered: str
 ) -> None:
     context = open_context(browser, WIDE)
-    visit = Visit(context.new_page(), published)
-    tab = visit.go(address)
+    visit = Visit(context.new_page(), published_origin)
+    tab = visit.open_page(address)
     first = tab.locator(".ws-missing-pages a").first
     assert urlsplit(first.get_attribute("href")).path == BASE + offered
     assert visit.foreign == []
-    assert [one for one in visit.failed if not one.startswith(f"{published}/{address}")] == []
+    assert [
+        one for one in visit.failed if not one.startswith(f"{published_origin}/{address}")
+    ] == []
     first.click()
     tab.wait_for_url(f"**/{offered}")
     assert tab.locator("h1").count() == 1
@@ -156,10 +158,10 @@ def test_missing_page_offers_what_is_most_like_it(
     "address", exhaustive(["%3Cb%3Ex/", "zzzqqqxxx/", "%E0%A4%A/", "-/_/!"], "more words")
 )
 @pytest.mark.exhaustive(MORE)
-def test_missing_page_of_no_likeness(browser: Browser, published: str, address: str) -> None:
+def test_missing_page_of_no_likeness(browser: Browser, published_origin: str, address: str) -> None:
     context = open_context(browser, NARROW)
-    visit = Visit(context.new_page(), published)
-    tab = visit.go(address)
+    visit = Visit(context.new_page(), published_origin)
+    tab = visit.open_page(address)
     assert tab.locator("h1").inner_text() == "There is no such page"
     assert tab.locator(".ws-missing-pages li").count() == 0
     assert tab.locator("article a").count() > 5
@@ -170,11 +172,11 @@ def test_missing_page_of_no_likeness(browser: Browser, published: str, address: 
 
 @pytest.mark.exhaustive(MORE)
 def test_missing_page_puts_the_words_into_the_search(
-    browser: Browser, searched: str, builder: str
+    browser: Browser, searchable_origin: str, builder: str
 ) -> None:
     """Zensical's search has no field until it is opened; there the pages alone are offered."""
     context = open_context(browser, WIDE)
-    tab = Visit(context.new_page(), searched).go("kernels/flash-attention/")
+    tab = Visit(context.new_page(), searchable_origin).open_page("kernels/flash-attention/")
     field = tab.locator(".md-search__input")
     if builder == "zensical":
         assert field.count() == 0
@@ -186,9 +188,11 @@ def test_missing_page_puts_the_words_into_the_search(
 
 
 @pytest.mark.exhaustive(MORE)
-def test_missing_page_has_its_links_without_scripts(browser: Browser, published: str) -> None:
+def test_missing_page_has_its_links_without_scripts(
+    browser: Browser, published_origin: str
+) -> None:
     context = open_context(browser, WIDE, java_script_enabled=False)
-    tab = Visit(context.new_page(), published).go("kernels/sofmax/")
+    tab = Visit(context.new_page(), published_origin).open_page("kernels/sofmax/")
     links = tab.locator("article a")
     paths = [urlsplit(link.get_attribute("href")).path for link in links.all()]
     assert {BASE + page for page in ("everything/", "kernels/", "training/")} <= set(paths)

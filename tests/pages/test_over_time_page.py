@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import MORE, NARROW, WIDE, Visit, open_context, served
+from browser import MORE, NARROW, WIDE, Visit, open_context, serve_site
 from conftest import MKDOCS, ROOT, new_trial
 from playwright.sync_api import Browser, Page, expect
-from versioned_project import NAME, SLUG, Repository, times
+from versioned_project import NAME, SLUG, Repository, make_timed_case
 
 from tests.pages.test_axe import AXE, COLOURS, LOOK, RULES, THIN
 
@@ -39,31 +39,31 @@ G9, Z1 = "Imaginary G9 80GB", "Imaginary Z1"
 HERE = (f"{G9}, driver 590.1", f"{G9}, driver 580.2")
 
 
-def measure(repository: Repository) -> None:
+def measure_versions(repository: Repository) -> None:
     """Three versions on one GPU, a second opinion on it, and two versions on another."""
-    small = repository.cpu()["cases"][0]
-    due = [times(1), times(1, n=8192)]
-    repository.put(repository.cpu(*due), "cpu")
+    small = repository.make_cpu_record()["cases"][0]
+    due = [make_timed_case(1), make_timed_case(1, n=8192)]
+    repository.write_record(repository.make_cpu_record(*due), "cpu")
     rows = (
         ("2031-01-15T00:00:00Z", 1.0, 1.0, {"driver": "550.1", "triton": "3.6.0"}, OLD),
         ("2031-03-15T00:00:00Z", 0.8, 1.0, {"driver": "550.1"}, ""),
         ("2031-06-15T00:00:00Z", 0.8, 1.4, {"driver": "580.2"}, ""),
     )
     for date, one, online, software, digest in rows:
-        timed = [times(one, online), times(one, online, n=8192)]
+        timed = [make_timed_case(one, online), make_timed_case(one, online, n=8192)]
         more = {"digest": digest} if digest else {}
-        repository.measure(small, *timed, date=date, software=software, **more)
-    done = repository.trial.shelf("history", NAME, "--because", WHY)
+        repository.commit_record(small, *timed, date=date, software=software, **more)
+    done = repository.trial.run_shelf("history", NAME, "--because", WHY)
     assert done.returncode == 0, done.stderr
-    repository.commit("Say why")
-    opinion = [times(1.3), times(0.8, 1.4, n=8192)]
+    repository.commit_all("Say why")
+    opinion = [make_timed_case(1.3), make_timed_case(0.8, 1.4, n=8192)]
     second = {"date": "2031-07-01T00:00:00Z", "software": {"driver": "590.1"}}
-    repository.measure(small, *opinion, key=f"{SLUG}.2", **second)
+    repository.commit_record(small, *opinion, key=f"{SLUG}.2", **second)
     for number, one in ((8, 0.5), (9, 0.45)):
-        repository.measure(
+        repository.commit_record(
             small,
-            times(one),
-            times(one, n=8192),
+            make_timed_case(one),
+            make_timed_case(one, n=8192),
             key="imaginary-z1",
             slug="imaginary-z1",
             device=Z1,
@@ -71,7 +71,7 @@ def measure(repository: Repository) -> None:
         )
 
 
-def build(root: Path) -> Path:
+def build_history_site(root: Path) -> Path:
     """The site of such a project, in a folder."""
     repository = Repository(new_trial(root))
     trial = repository.trial
@@ -81,53 +81,52 @@ def build(root: Path) -> Path:
     for name in ("warpshelf.css", "site.css", "results.js", "logo.svg"):
         (root / "docs" / "assets").mkdir(exist_ok=True)
         shutil.copy(ROOT / "docs" / "assets" / name, root / "docs" / "assets" / name)
-    trial.page("index.md", HOME)
-    trial.page("kernel.md", KERNEL)
-    trial.page("alone.md", ALONE)
-    trial.page("results/index.md", f"# Results\n\n{RESULTS}\n")
-    measure(repository)
-    done = trial.process("site")
+    trial.add_page("index.md", HOME)
+    trial.add_page("kernel.md", KERNEL)
+    trial.add_page("alone.md", ALONE)
+    trial.add_page("results/index.md", f"# Results\n\n{RESULTS}\n")
+    measure_versions(repository)
+    done = trial.run_process("site")
     assert done.returncode == 0, done.stderr
     return root / "site"
 
 
 @pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(build(tmp_path_factory.mktemp("overtime") / "trial")) as address:
+def history_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve_site(build_history_site(tmp_path_factory.mktemp("overtime") / "trial")) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def visit(browser: Browser, origin: str) -> Iterator[Visit]:
+def history_visit(browser: Browser, history_origin: str) -> Iterator[Visit]:
     context = open_context(browser, WIDE, reduced_motion="reduce")
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), history_origin)
     context.close()
 
 
-def whole(tab: Page) -> list[str]:
-    """The labels of the tabs of results."""
+def read_tab_labels(tab: Page) -> list[str]:
     return tab.locator(f"[data-tabs^='ws-{NAME}-whole'] > .tabbed-labels label").all_inner_texts()
 
 
 @pytest.mark.exhaustive(MORE)
-def test_two_records_of_a_device_are_told_apart(visit: Visit) -> None:
-    tab = visit.go("kernel/")
-    assert whole(tab) == [Z1, *HERE, "CPU"]
+def test_two_records_of_a_device_are_told_apart(history_visit: Visit) -> None:
+    tab = history_visit.open_page("kernel/")
+    assert read_tab_labels(tab) == [Z1, *HERE, "CPU"]
     for words in HERE:
         device, apart = words.split(", ")
         fold = tab.locator("details.ws-provenance", has_text=f"on {device}").filter(has_text=apart)
         path = fold.first.get_by_text("raw record").get_attribute("href") or ""
         assert path.endswith(f"{SLUG}.json" if words == HERE[1] else f"{SLUG}.2.json")
-        assert tab.request.get(f"{visit.origin}/kernel/{path}").ok
+        assert tab.request.get(f"{history_visit.origin}/kernel/{path}").ok
         assert tab.locator(".ws-badge", has_text=f"verified and timed on {words}").count() > 0
     captions = tab.locator(".ws-plots figcaption").all_text_contents()
     assert all("driver 5" in caption for caption in captions if G9 in caption)
-    assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
+    assert (history_visit.foreign, history_visit.failed, history_visit.console) == ([], [], [])
 
 
 @pytest.mark.exhaustive(MORE)
-def test_their_disagreement_stands_above_the_times(visit: Visit) -> None:
-    tab = visit.go("kernel/")
+def test_their_disagreement_stands_above_the_times(history_visit: Visit) -> None:
+    tab = history_visit.open_page("kernel/")
     said = tab.locator(".ws-apart").first
     assert said.is_visible()
     text = " ".join(said.inner_text().split())
@@ -140,16 +139,16 @@ def test_their_disagreement_stands_above_the_times(visit: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_what_became_slower_has_its_reason(visit: Visit) -> None:
-    said = visit.go("kernel/").locator(".ws-slower").first
+def test_what_became_slower_has_its_reason(history_visit: Visit) -> None:
+    said = history_visit.open_page("kernel/").locator(".ws-slower").first
     text = " ".join(said.inner_text().split())
     assert text.startswith(f"Slower than before on {HERE[1]}: {WHY}. online, ")
     assert "driver 550.1 → 580.2" in text
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_history_is_drawn_with_its_changes_and_its_table(visit: Visit) -> None:
-    tab = visit.go("kernel/")
+def test_the_history_is_drawn_with_its_changes_and_its_table(history_visit: Visit) -> None:
+    tab = history_visit.open_page("kernel/")
     tab.locator(f"[data-tabs^='ws-{NAME}-whole'] label", has_text=HERE[1]).first.click()
     plots = tab.locator("figure", has_text=re.compile("per second over time")).filter(visible=True)
     plot = plots.first
@@ -167,17 +166,17 @@ def test_the_history_is_drawn_with_its_changes_and_its_table(visit: Visit) -> No
     assert "15 Jun 2031, commit " in newest
     expect(rows.last).to_contain_text("the first")
     # The record that stands beside it was measured once: there is nothing to draw of it.
-    tab = visit.go("alone/")
+    tab = history_visit.open_page("alone/")
     own = tab.locator(f"[data-tabs^='ws-{NAME}-history'] > .tabbed-labels label")
     assert own.all_inner_texts() == [Z1, HERE[1]]
 
 
 @pytest.mark.exhaustive(MORE)
-def test_results_have_every_record_and_count_a_kind_once(visit: Visit) -> None:
-    tab = visit.go("")
+def test_results_have_every_record_and_count_a_kind_once(history_visit: Visit) -> None:
+    tab = history_visit.open_page("")
     assert "3 machines" in " ".join(tab.locator(".ws-counts").inner_text().split())
     assert f"{Z1}; {G9}." in tab.locator("article").inner_text()
-    tab = visit.go("results/")
+    tab = history_visit.open_page("results/")
     assert tab.locator("table.ws-results tbody td:nth-child(2)").all_inner_texts() == [
         HERE[1], HERE[0], Z1, "CPU",
     ]  # fmt: skip
@@ -191,8 +190,8 @@ def test_results_have_every_record_and_count_a_kind_once(visit: Visit) -> None:
 
 @pytest.mark.exhaustive("pages whose kinds are looked at without several records")
 @pytest.mark.parametrize("page", ["kernel/", "results/"])
-def test_axe_finds_nothing(visit: Visit, page: str) -> None:
-    tab = visit.go(page)
+def test_axe_finds_nothing(history_visit: Visit, page: str) -> None:
+    tab = history_visit.open_page(page)
     tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     tab.evaluate(THIN)
     tab.evaluate(AXE)
@@ -206,9 +205,9 @@ def test_axe_finds_nothing(visit: Visit, page: str) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_on_a_phone_only_tables_scroll(browser: Browser, origin: str) -> None:
+def test_on_a_phone_only_tables_scroll(browser: Browser, history_origin: str) -> None:
     context = open_context(browser, NARROW)
-    tab = Visit(context.new_page(), origin).go("kernel/")
+    tab = Visit(context.new_page(), history_origin).open_page("kernel/")
     tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW
     assert tab.locator(".ws-apart").first.is_visible()

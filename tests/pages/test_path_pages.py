@@ -15,24 +15,24 @@ SHARED = "page:kernels/attention"  # a step of both
 
 
 @pytest.fixture
-def visit(browser: Browser, origin: str) -> Iterator[Visit]:
+def fresh_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
     """A tab whose browser has kept nothing yet, and in which nothing may go wrong."""
     context = open_context(browser, WIDE)
-    visit = Visit(context.new_page(), origin)
+    visit = Visit(context.new_page(), site_origin)
     yield visit
     assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
     context.close()
 
 
-def kept(visit: Visit) -> list[str]:
+def read_kept_steps(visit: Visit) -> list[str]:
     found = json.loads(visit.tab.evaluate("localStorage.getItem('warpshelf.done')") or "[]")
     assert isinstance(found, list)
     return found
 
 
 @pytest.mark.exhaustive(MORE)
-def test_ticks_stay_and_are_shared(visit: Visit) -> None:
-    tab = visit.go(PATH)
+def test_ticks_stay_and_are_shared(fresh_visit: Visit) -> None:
+    tab = fresh_visit.open_page(PATH)
     steps = tab.locator("[data-step]").count()
     said = tab.locator(".ws-walked [role=status]")
     assert tab.get_by_role("checkbox").count() == steps > 15
@@ -44,20 +44,20 @@ def test_ticks_stay_and_are_shared(visit: Visit) -> None:
     assert said.inner_text().split("about")[1] != before.split("about")[1]
     assert tab.locator("progress").get_attribute("max") == str(steps)
     assert tab.locator("progress").evaluate("bar => bar.value") == 2
-    assert SHARED in kept(visit) and len(kept(visit)) == 2
+    assert SHARED in read_kept_steps(fresh_visit) and len(read_kept_steps(fresh_visit)) == 2
     tab.reload()
     assert said.inner_text().startswith("2 of")
-    tab = visit.go(OTHER)
+    tab = fresh_visit.open_page(OTHER)
     assert tab.locator(f"[data-step='{SHARED}']").get_by_role("checkbox").is_checked()
     assert said.inner_text().startswith("1 of")
     tab.get_by_role("button", name="Untick all").click()
-    assert said.inner_text().startswith("0 of") and len(kept(visit)) == 1
+    assert said.inner_text().startswith("0 of") and len(read_kept_steps(fresh_visit)) == 1
     assert not tab.get_by_role("button", name="Untick all").is_visible()
 
 
 @pytest.mark.exhaustive(MORE)
-def test_all_done_is_said(visit: Visit) -> None:
-    tab = visit.go(PATH)
+def test_all_done_is_said(fresh_visit: Visit) -> None:
+    tab = fresh_visit.open_page(PATH)
     for box in tab.get_by_role("checkbox").all():
         box.check()
     said = tab.locator(".ws-walked [role=status]").inner_text()
@@ -70,10 +70,10 @@ def test_all_done_is_said(visit: Visit) -> None:
     exhaustive(['["<b>", 7, null]', "{", "7", "null", '{"a": 1}', "[[]]"], "more of what is kept"),
 )
 @pytest.mark.exhaustive(MORE)
-def test_what_somebody_else_kept_does_no_harm(visit: Visit, value: str) -> None:
-    tab = visit.go(PATH)
+def test_what_somebody_else_kept_does_no_harm(fresh_visit: Visit, value: str) -> None:
+    tab = fresh_visit.open_page(PATH)
     tab.evaluate("value => localStorage.setItem('warpshelf.done', value)", value)
-    tab = visit.go(PATH)
+    tab = fresh_visit.open_page(PATH)
     assert tab.locator(".ws-walked [role=status]").inner_text().startswith("0 of")
     tab.get_by_role("checkbox").first.check()
     assert tab.locator(".ws-walked [role=status]").inner_text().startswith("1 of")
@@ -81,24 +81,24 @@ def test_what_somebody_else_kept_does_no_harm(visit: Visit, value: str) -> None:
 
 @pytest.mark.exhaustive(MORE)
 def test_where_nothing_may_be_kept_ticks_last_as_long_as_the_page(
-    browser: Browser, origin: str
+    browser: Browser, site_origin: str
 ) -> None:
     context = open_context(browser, WIDE)
     context.add_init_script(
         "Object.defineProperty(Storage.prototype, 'setItem', {value() { throw new Error('no'); }});"
     )
-    visit = Visit(context.new_page(), origin)
-    tab = visit.go(PATH)
+    visit = Visit(context.new_page(), site_origin)
+    tab = visit.open_page(PATH)
     tab.get_by_role("checkbox").first.check()
     tab.get_by_role("checkbox").nth(1).check()
     assert tab.locator(".ws-walked [role=status]").inner_text().startswith("2 of")
     context.close()
 
 
-def test_without_scripts_a_path_is_a_plain_list(browser: Browser, origin: str) -> None:
+def test_without_scripts_a_path_is_a_plain_list(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, WIDE, java_script_enabled=False)
     tab = context.new_page()
-    tab.goto(f"{origin}/{PATH}")
+    tab.goto(f"{site_origin}/{PATH}")
     assert tab.locator("[data-step]").count() > 15
     assert tab.locator("article :is(input, progress, button)").count() == 0
     assert "about" in tab.locator(".ws-total").inner_text()
@@ -107,10 +107,10 @@ def test_without_scripts_a_path_is_a_plain_list(browser: Browser, origin: str) -
 
 @pytest.mark.exhaustive(MORE)
 def test_on_a_phone_ticks_are_large_enough_and_nothing_scrolls(
-    browser: Browser, origin: str
+    browser: Browser, site_origin: str
 ) -> None:
     context = open_context(browser, NARROW)
-    tab = Visit(context.new_page(), origin).go(PATH)
+    tab = Visit(context.new_page(), site_origin).open_page(PATH)
     box = tab.locator(".ws-tick").first.bounding_box()
     assert box and box["width"] >= 24 and box["height"] >= 24
     assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import MORE, Visit, choose, code_row, source_row
+from browser import MORE, Visit, code_row, press_button, source_row
 from conftest import snippets_of_the_shelf
 from playwright.sync_api import Page, expect
 
@@ -16,8 +16,8 @@ from warpshelf.look.view import view_name
 PAGE = "kernels/bank-conflicts/"
 
 
-def opened(visit: Visit, variant: str, arch: str) -> Page:
-    tab = visit.go(PAGE)
+def open_published_view(visit: Visit, variant: str, arch: str) -> Page:
+    tab = visit.open_page(PAGE)
     rows = tab.locator(f'tr[data-look^="transpose/{variant}."][data-look$=".{arch}"]')
     tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     rows.get_by_role("button").click()
@@ -53,9 +53,9 @@ def test_every_view_that_is_kept_whole_can_be_opened(site: Path) -> None:
     ],
 )
 def test_a_count_is_the_one_worked_out_by_hand(
-    wide: Visit, variant: str, line: str, sectors: str, wavefronts: str
+    wide_visit: Visit, variant: str, line: str, sectors: str, wavefronts: str
 ) -> None:
-    row = source_row(opened(wide, variant, "sm_90"), line)
+    row = source_row(open_published_view(wide_visit, variant, "sm_90"), line)
     expect(row).to_have_count(1)
     cells = row.get_by_role("gridcell").all_inner_texts()
     assert sectors in cells
@@ -63,9 +63,9 @@ def test_a_count_is_the_one_worked_out_by_hand(
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
-    tab = opened(wide, "tiled", "sm_90")
-    choose(tab, "SASS")
+def test_a_line_is_followed_to_its_machine_code_and_back(wide_visit: Visit) -> None:
+    tab = open_published_view(wide_visit, "tiled", "sm_90")
+    press_button(tab, "SASS")
     own = source_row(tab, "= tile[Tile::at(lane, own)]")
     own.get_by_role("gridcell").last.click()
     expect(own).to_have_attribute("aria-selected", "true")
@@ -80,8 +80,8 @@ def test_a_line_is_followed_to_its_machine_code_and_back(wide: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_worst_request_is_drawn(narrow: Visit) -> None:
-    tab = opened(narrow, "tiled", "sm_90")
+def test_the_worst_request_is_drawn(narrow_visit: Visit) -> None:
+    tab = open_published_view(narrow_visit, "tiled", "sm_90")
     source_row(tab, "= tile[Tile::at(lane, own)]").get_by_text("32 / 1").click()
     panel = tab.get_by_role("region", name="How it was counted")
     expect(panel).to_contain_text("32 / 1")

@@ -49,16 +49,16 @@ SHADOWS = """() => [...document.querySelectorAll('*')].filter(one => one.shadowR
 
 
 @pytest.fixture(scope="module")
-def visit(browser: Browser, searched: str) -> Iterator[Visit]:
+def search_visit(browser: Browser, searchable_origin: str) -> Iterator[Visit]:
     context = open_context(browser, WIDE)
-    yield Visit(context.new_page(), searched)
+    yield Visit(context.new_page(), searchable_origin)
     context.close()
 
 
-def found(tab: Page, origin: str, text: str) -> list[str]:
+def search_pages(tab: Page, origin: str, text: str) -> list[str]:
     """The pages that the search box of the theme shows for a text, best first."""
     if tab.locator(".md-search__button").count():
-        links = shadowed(tab, text)
+        links = list_shadow_links(tab, text)
     else:
         box = tab.locator(".md-search__input")
         box.focus()
@@ -74,7 +74,7 @@ def found(tab: Page, origin: str, text: str) -> list[str]:
     return list(dict.fromkeys(page.removeprefix(f"{urlsplit(origin).path}/") for page in pages))
 
 
-def shadowed(tab: Page, text: str) -> list[str]:
+def list_shadow_links(tab: Page, text: str) -> list[str]:
     """The links that Zensical's search shows."""
     box = tab.get_by_role("combobox", name="Search")
     if not box.is_visible():
@@ -88,17 +88,17 @@ def shadowed(tab: Page, text: str) -> list[str]:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_page_that_explains_a_thing_is_found(visit: Visit, builder: str) -> None:
-    tab = visit.go("about/links/")
+def test_the_page_that_explains_a_thing_is_found(search_visit: Visit, builder: str) -> None:
+    tab = search_visit.open_page("about/links/")
     places = {}
     for text, right in RIGHT.items():
-        pages = found(tab, visit.origin, text)
+        pages = search_pages(tab, search_visit.origin, text)
         places[text] = min((pages.index(page) for page in right if page in pages), default=99)
     first, three, worst = GOALS[builder]
     assert {text: place for text, place in places.items() if place > worst} == {}
     assert sum(place < 3 for place in places.values()) >= three, places
     assert sum(place == 0 for place in places.values()) >= first, places
-    assert (visit.foreign, visit.failed, visit.console) == ([], [], [])
+    assert (search_visit.foreign, search_visit.failed, search_visit.console) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,11 @@ def test_the_page_that_explains_a_thing_is_found(visit: Visit, builder: str) -> 
     ),
 )
 @pytest.mark.exhaustive(MORE)
-def test_names_of_code_are_found_as_they_are_written(visit: Visit, text: str, right: str) -> None:
-    tab = visit.go("about/links/")
-    assert right in found(tab, visit.origin, text)[:3]
+def test_names_of_code_are_found_as_they_are_written(
+    search_visit: Visit, text: str, right: str
+) -> None:
+    tab = search_visit.open_page("about/links/")
+    assert right in search_pages(tab, search_visit.origin, text)[:3]
 
 
 def test_what_is_no_page_to_read_is_not_in_the_index(site: Path, builder: str) -> None:
@@ -132,7 +134,7 @@ def test_what_is_no_page_to_read_is_not_in_the_index(site: Path, builder: str) -
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_finder_forgives_a_reader(visit: Visit) -> None:
-    tab = visit.go("everything/?words=that+ring+atention+paper")
+def test_the_finder_forgives_a_reader(search_visit: Visit) -> None:
+    tab = search_visit.open_page("everything/?words=that+ring+atention+paper")
     first = tab.locator("[data-finder] > li a").first.inner_text()
     assert first.startswith("Ring Attention")

@@ -21,12 +21,12 @@ CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 BASE = urlsplit(CONFIG["site_url"]).path  # where the published site lies on its host
 
 
-def sources(nav: list) -> Iterator[str]:
+def list_sources(nav: list) -> Iterator[str]:
     """The Markdown files that a navigation names, in its order."""
     for entry in nav:
         below = list(entry.values())[0] if isinstance(entry, dict) else entry
         if isinstance(below, list):
-            yield from sources(below)
+            yield from list_sources(below)
         else:
             yield below
 
@@ -37,7 +37,7 @@ TEN = (
     "models/transformer-arithmetic/", "calculators/memory/", "paths/flash-attention/",
     "sessions/02-flash-attention/", "reference/tooling/",
 )  # fmt: skip
-PAGES = [page_address(source) for source in sources(CONFIG["nav"])]
+PAGES = [page_address(source) for source in list_sources(CONFIG["nav"])]
 PAGES.sort(key=lambda page: page not in TEN)
 each_page = pytest.mark.parametrize(
     "page", exhaustive(PAGES, "all pages", light=len(TEN)), ids=lambda page: page or "home"
@@ -87,9 +87,9 @@ FORMULAS = """() => [...document.querySelectorAll('.arithmatex')].flatMap(one =>
 
 
 @pytest.fixture(scope="session")
-def tab(browser: Browser, origin: str) -> Iterator[Visit]:
+def still_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
     context = open_context(browser, WIDE, color_scheme="light", reduced_motion="reduce")
-    yield Visit(context.new_page(), origin)
+    yield Visit(context.new_page(), site_origin)
     context.close()
 
 
@@ -145,10 +145,10 @@ def explains_before_it_lists(topic: str, tab: Page) -> None:
 
 
 @each_page
-def test_page(page: str, tab: Visit) -> None:
+def test_page(page: str, still_visit: Visit) -> None:
     """What must hold on every page, at each width and in each colour scheme: one visit for all."""
-    tab.tab.set_viewport_size({"width": WIDE, "height": 800})
-    shown = tab.go(page)
+    still_visit.tab.set_viewport_size({"width": WIDE, "height": 800})
+    shown = still_visit.open_page(page)
     assert shown.locator("h1").count() == 1
     assert shown.locator("h1").inner_text().strip()
     assert shown.eval_on_selector_all("img", NO_ALT) == []
@@ -168,9 +168,9 @@ def test_page(page: str, tab: Visit) -> None:
         for filled in (False, True):  # the code that stands there now, and the widest that may
             cut_off = shown.evaluate(CUT_OFF, [COLUMNS, filled])
             assert cut_off == [], f"lines of code seen only by scrolling sideways at {width} px"
-    assert tab.foreign == [], "requests to other hosts"
-    assert tab.failed == [], "requests that failed"
-    assert tab.console == [], "errors in the console"
+    assert still_visit.foreign == [], "requests to other hosts"
+    assert still_visit.failed == [], "requests that failed"
+    assert still_visit.console == [], "errors in the console"
 
 
 def test_pages_show_code(site: Path) -> None:
@@ -183,8 +183,8 @@ def test_pages_show_code(site: Path) -> None:
 # What a reader does.
 
 
-def test_front_page_shows_a_result_on_the_first_screen(wide: Visit) -> None:
-    tab = wide.go("")
+def test_front_page_shows_a_result_on_the_first_screen(wide_visit: Visit) -> None:
+    tab = wide_visit.open_page("")
     card = tab.locator(".ws-hero-result")
     assert len(card.inner_text().strip()) > 40
     box = card.bounding_box()
@@ -192,28 +192,31 @@ def test_front_page_shows_a_result_on_the_first_screen(wide: Visit) -> None:
     assert tab.locator(".ws-hero-counts").inner_text().strip()
 
 
-def scheme(tab: Page) -> str:
+def read_scheme(tab: Page) -> str:
     return tab.evaluate("document.body.getAttribute('data-md-color-scheme')")
 
 
 @pytest.mark.exhaustive(MORE)
-def test_colours_follow_the_system(browser: Browser, origin: str) -> None:
+def test_colours_follow_the_system(browser: Browser, site_origin: str) -> None:
     for system, expected in (("light", "default"), ("dark", "slate")):
         context = open_context(browser, WIDE, color_scheme=system)
-        assert scheme(Visit(context.new_page(), origin).go("about/numbers/")) == expected
+        assert (
+            read_scheme(Visit(context.new_page(), site_origin).open_page("about/numbers/"))
+            == expected
+        )
         context.close()
 
 
-def test_colours_can_be_chosen_and_stay_chosen(browser: Browser, origin: str) -> None:
+def test_colours_can_be_chosen_and_stay_chosen(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, WIDE, color_scheme="light")
-    tab = Visit(context.new_page(), origin).go("")
+    tab = Visit(context.new_page(), site_origin).open_page("")
     toggle = "form[data-md-component=palette] label:not([hidden])"
     tab.click(toggle)  # from the system's to light
-    assert scheme(tab) == "default"
+    assert read_scheme(tab) == "default"
     tab.click(toggle)
-    assert scheme(tab) == "slate"
-    tab.goto(f"{origin}/about/numbers/")
-    assert scheme(tab) == "slate"
+    assert read_scheme(tab) == "slate"
+    tab.goto(f"{site_origin}/about/numbers/")
+    assert read_scheme(tab) == "slate"
     context.close()
 
 
@@ -235,10 +238,10 @@ CONTRAST = """selector => {
 
 
 @pytest.mark.parametrize("system", exhaustive(["dark", "light"], "both schemes"))
-def test_text_stands_out(browser: Browser, origin: str, system: str) -> None:
+def test_text_stands_out(browser: Browser, site_origin: str, system: str) -> None:
     """WCAG's AAA for text and AA for links, in both colour schemes."""
     context = open_context(browser, WIDE, color_scheme=system)
-    tab = Visit(context.new_page(), origin).go("about/contributing/")
+    tab = Visit(context.new_page(), site_origin).open_page("about/contributing/")
     assert tab.evaluate(CONTRAST, ".md-content p") >= 7
     assert tab.evaluate(CONTRAST, ".md-content p a") >= 4.5
     assert tab.evaluate(CONTRAST, ".md-nav__link") >= 4.5
@@ -247,9 +250,9 @@ def test_text_stands_out(browser: Browser, origin: str, system: str) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_code_can_be_copied(browser: Browser, origin: str) -> None:
+def test_code_can_be_copied(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, WIDE, permissions=["clipboard-read", "clipboard-write"])
-    tab = Visit(context.new_page(), origin).go("about/contributing/")
+    tab = Visit(context.new_page(), site_origin).open_page("about/contributing/")
     code = tab.locator("pre > code").first
     assert tab.locator("pre [data-clipboard-target], pre [data-md-type=copy]").count() > 0
     tab.locator("pre").first.hover()
@@ -258,9 +261,9 @@ def test_code_can_be_copied(browser: Browser, origin: str) -> None:
     context.close()
 
 
-def test_page_reads_without_scripts(browser: Browser, origin: str) -> None:
+def test_page_reads_without_scripts(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, WIDE, java_script_enabled=False)
-    tab = Visit(context.new_page(), origin).go("kernels/softmax/")
+    tab = Visit(context.new_page(), site_origin).open_page("kernels/softmax/")
     assert tab.locator("h1").is_visible()
     assert tab.locator(".highlight pre > code").first.is_visible()
     context.close()
@@ -284,8 +287,8 @@ COLOURED = """async () => {
 }"""
 
 
-def test_on_a_phone_no_name_covers_another_column(narrow: Visit) -> None:
-    names = narrow.go("results/").locator(".ws-results th[scope=row] code")
+def test_on_a_phone_no_name_covers_another_column(narrow_visit: Visit) -> None:
+    names = narrow_visit.open_page("results/").locator(".ws-results th[scope=row] code")
     beyond = names.evaluate_all(
         """all => all.filter(code => code.getBoundingClientRect().right
           > code.closest('th').getBoundingClientRect().right + 1).map(code => code.textContent)"""
@@ -294,8 +297,8 @@ def test_on_a_phone_no_name_covers_another_column(narrow: Visit) -> None:
 
 
 @pytest.mark.parametrize("page", exhaustive(["training/fp8/", "kernels/softmax/"], "more code"))
-def test_code_is_coloured_and_stays_what_it_is(wide: Visit, page: str) -> None:
-    tab = wide.go(page)
+def test_code_is_coloured_and_stays_what_it_is(wide_visit: Visit, page: str) -> None:
+    tab = wide_visit.open_page(page)
     tab.evaluate(UNFOLD)
     found = tab.evaluate(COLOURED)
     assert len(found) > 3 and all(same for same, _ in found)
@@ -316,8 +319,8 @@ def test_pages_write_no_longer_lines_of_code() -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_prose_is_no_wider_for_it(wide: Visit) -> None:
-    tab = wide.go("kernels/softmax/")
+def test_prose_is_no_wider_for_it(wide_visit: Visit) -> None:
+    tab = wide_visit.open_page("kernels/softmax/")
     box = "element => element.getBoundingClientRect().width / element.parentElement.clientWidth"
     assert tab.eval_on_selector(".md-content__inner > p", box) < 0.9
     assert tab.eval_on_selector(".md-content__inner .highlight", box) > 0.95
@@ -347,7 +350,7 @@ class Links(HTMLParser):
 
 
 @pytest.fixture(scope="session")
-def parsed(site: Path) -> dict[str, Links]:
+def parsed_pages(site: Path) -> dict[str, Links]:
     """Each HTML file of the site by its address below the site's base."""
     pages = {}
     for path in sorted(site.rglob("*.html")):
@@ -370,15 +373,15 @@ def own_file(page: str, link: str) -> tuple[str, str] | None:
     return (f"{path}index.html" if path == "" or path.endswith("/") else path), parts.fragment
 
 
-def test_every_page_of_the_navigation_is_built(parsed: dict[str, Links]) -> None:
+def test_every_page_of_the_navigation_is_built(parsed_pages: dict[str, Links]) -> None:
     assert set(TEN) <= set(PAGES)
-    assert {f"{page}index.html" for page in PAGES} <= set(parsed)
+    assert {f"{page}index.html" for page in PAGES} <= set(parsed_pages)
     assert {f"{topic}/" for topic in TOPICS} <= set(PAGES)
 
 
-def test_links_within_the_site_lead_somewhere(site: Path, parsed: dict[str, Links]) -> None:
+def test_links_within_the_site_lead_somewhere(site: Path, parsed_pages: dict[str, Links]) -> None:
     broken = []
-    for page, links in parsed.items():
+    for page, links in parsed_pages.items():
         for link in sorted(links.links | links.embedded):
             target = own_file(page, link)
             if target is None:
@@ -386,7 +389,7 @@ def test_links_within_the_site_lead_somewhere(site: Path, parsed: dict[str, Link
             path, anchor = target
             if not (site / path).is_file():
                 broken.append(f"{page}: {link} (no such file)")
-            elif anchor and path in parsed and unquote(anchor) not in parsed[path].ids:
+            elif anchor and path in parsed_pages and unquote(anchor) not in parsed_pages[path].ids:
                 broken.append(f"{page}: {link} (no such anchor)")
     assert broken == []
 
@@ -399,10 +402,10 @@ def test_each_column_of_a_table_has_a_name(site: Path) -> None:
     assert [str(path) for path, text in pages.items() if nameless.search(text)] == []
 
 
-def test_nothing_is_embedded_from_elsewhere(parsed: dict[str, Links]) -> None:
+def test_nothing_is_embedded_from_elsewhere(parsed_pages: dict[str, Links]) -> None:
     embedded = [
         f"{page}: {link}"
-        for page, links in parsed.items()
+        for page, links in parsed_pages.items()
         for link in links.embedded
         if own_file(page, link) is None and not link.startswith("data:")
     ]

@@ -9,13 +9,13 @@ from browser import MORE, Visit
 
 
 @pytest.mark.exhaustive(MORE)
-def test_katex_stays_away_where_there_is_nothing_to_set(wide: Visit) -> None:
+def test_katex_stays_away_where_there_is_nothing_to_set(wide_visit: Visit) -> None:
     asked: list[str] = []
-    tab = wide.tab
+    tab = wide_visit.tab
     tab.on("request", lambda request: asked.append(request.url))
-    wide.go("about/links/")
+    wide_visit.open_page("about/links/")
     assert [url for url in asked if "katex" in url] == []
-    wide.go("kernels/gemm/").wait_for_selector(".katex")
+    wide_visit.open_page("kernels/gemm/").wait_for_selector(".katex")
     assert [url for url in asked if "katex.packed.js" in url]
 
 
@@ -23,8 +23,8 @@ def test_katex_stays_away_where_there_is_nothing_to_set(wide: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_wide_picture_scrolls_in_its_own_box_and_shows_it(narrow: Visit) -> None:
-    tab = narrow.go("training/pipeline-parallelism/")
+def test_a_wide_picture_scrolls_in_its_own_box_and_shows_it(narrow_visit: Visit) -> None:
+    tab = narrow_visit.open_page("training/pipeline-parallelism/")
     box = tab.locator(".ws-diagram .ws-scroll").first
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
     assert "radial-gradient" in box.evaluate("box => getComputedStyle(box).backgroundImage")

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from browser import MORE, WIDE, Visit, open_context, served
+from browser import MORE, WIDE, Visit, open_context, serve_site
 from conftest import ROOT
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
@@ -49,21 +49,21 @@ def origin_of_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     themed = """window.pages = [];
       window.document$ = { subscribe: ({ next }) => { window.pages.push(next); next(); } };"""
     (folder / "themed.html").write_text(PAGE.replace("{before}", themed), encoding="utf-8")
-    with served(folder) as address:
+    with serve_site(folder) as address:
         yield address
 
 
 @pytest.fixture
-def visit(browser: Browser, origin_of_one: str) -> Iterator[Visit]:
+def trace_visit(browser: Browser, origin_of_one: str) -> Iterator[Visit]:
     """A tab whose viewer answers the third PING; nothing leaves this machine."""
     context = open_context(browser, WIDE)
     asked: list[str] = []
 
-    def answer(route: Route) -> None:
+    def answer_ping(route: Route) -> None:
         asked.append(route.request.url)
         route.fulfill(body=STUB.replace("THIRD", "3"), content_type="text/html")
 
-    context.route(f"{VIEWER}/**", answer)
+    context.route(f"{VIEWER}/**", answer_ping)
     visit = Visit(context.new_page(), origin_of_one)
     yield visit
     context.close()
@@ -71,29 +71,29 @@ def visit(browser: Browser, origin_of_one: str) -> Iterator[Visit]:
     assert (visit.foreign, others) == ([], [])
 
 
-def button(tab: Page, at: int = 0) -> Locator:
+def find_trace_button(tab: Page, at: int = 0) -> Locator:
     return tab.get_by_role("button", name="open in Perfetto").nth(at)
 
 
-def opened(tab: Page) -> Page:
+def open_trace(tab: Page) -> Page:
     with tab.expect_popup() as popup:
-        button(tab).click()
+        find_trace_button(tab).click()
     return popup.value
 
 
-def test_nothing_is_asked_of_the_viewer_before_the_button_is_pressed(visit: Visit) -> None:
-    tab = visit.go("index.html")
-    button(tab).hover()
-    button(tab).focus()
+def test_nothing_is_asked_of_the_viewer_before_the_button_is_pressed(trace_visit: Visit) -> None:
+    tab = trace_visit.open_page("index.html")
+    find_trace_button(tab).hover()
+    find_trace_button(tab).focus()
     tab.wait_for_timeout(200)
-    assert len(tab.context.pages) == 1 and visit.foreign == []
-    assert (visit.failed, visit.console) == ([], [])
+    assert len(tab.context.pages) == 1 and trace_visit.foreign == []
+    assert (trace_visit.failed, trace_visit.console) == ([], [])
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_viewer_gets_every_byte_once_it_listens(visit: Visit) -> None:
-    tab = visit.go("index.html")
-    viewer = opened(tab)
+def test_the_viewer_gets_every_byte_once_it_listens(trace_visit: Visit) -> None:
+    tab = trace_visit.open_page("index.html")
+    viewer = open_trace(tab)
     expect(tab.get_by_role("status").first).to_have_text("Opened in Perfetto, in the other tab.")
     viewer.wait_for_function("window.traces.length")
     viewer.wait_for_timeout(500)  # no second one comes, and no PING any more
@@ -102,21 +102,22 @@ def test_the_viewer_gets_every_byte_once_it_listens(visit: Visit) -> None:
     assert viewer.evaluate("window.pings") == pings >= 3
     (found,) = viewer.evaluate("window.traces")
     assert found == {
-        "title": "One <step>", "fileName": "one.trace.json", "origin": visit.origin, "text": TRACE,
+        "title": "One <step>", "fileName": "one.trace.json",
+        "origin": trace_visit.origin, "text": TRACE,
     }  # fmt: skip
     assert viewer.url == f"{VIEWER}/"
-    assert (visit.failed, visit.console) == ([], [])
+    assert (trace_visit.failed, trace_visit.console) == ([], [])
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_pong_of_another_is_none_of_the_viewers(visit: Visit) -> None:
-    tab = visit.go("index.html")
+def test_a_pong_of_another_is_none_of_the_viewers(trace_visit: Visit) -> None:
+    tab = trace_visit.open_page("index.html")
     tab.context.unroute(f"{VIEWER}/**")
     tab.context.route(
         f"{VIEWER}/**",
         lambda route: route.fulfill(body=STUB.replace("THIRD", "1e9"), content_type="text/html"),
     )
-    viewer = opened(tab)
+    viewer = open_trace(tab)
     tab.evaluate("postMessage('PONG', '*')")
     viewer.wait_for_function("window.pings > 2")
     expect(tab.get_by_role("status").first).to_have_text("Waiting for Perfetto …")
@@ -129,40 +130,40 @@ def test_a_pong_of_another_is_none_of_the_viewers(visit: Visit) -> None:
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_viewer_that_never_answers_is_given_up(visit: Visit) -> None:
-    tab = visit.tab
+def test_a_viewer_that_never_answers_is_given_up(trace_visit: Visit) -> None:
+    tab = trace_visit.tab
     tab.clock.install()
     tab.context.unroute(f"{VIEWER}/**")
     tab.context.route(
         f"{VIEWER}/**", lambda route: route.fulfill(body="<p>", content_type="text/html")
     )
-    visit.go("index.html")
-    opened(tab)
+    trace_visit.open_page("index.html")
+    open_trace(tab)
     tab.clock.run_for(31_000)
     status = tab.get_by_role("status").first
     expect(status).to_contain_text("it does not answer. Download the trace")
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_trace_that_is_missing_is_told(visit: Visit) -> None:
-    tab = visit.go("index.html")
+def test_a_trace_that_is_missing_is_told(trace_visit: Visit) -> None:
+    tab = trace_visit.open_page("index.html")
     with tab.expect_popup():
-        button(tab, 1).click()
+        find_trace_button(tab, 1).click()
     expect(tab.get_by_role("status").nth(1)).to_contain_text("the trace cannot be loaded (404)")
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_tab_that_may_not_open_is_told(visit: Visit) -> None:
-    tab = visit.go("blocked.html")
-    button(tab).press("Enter")
+def test_a_tab_that_may_not_open_is_told(trace_visit: Visit) -> None:
+    tab = trace_visit.open_page("blocked.html")
+    find_trace_button(tab).press("Enter")
     expect(tab.get_by_role("status").first).to_contain_text("blocked the new tab")
     assert len(tab.context.pages) == 1
 
 
 @pytest.mark.exhaustive(MORE)
-def test_a_page_that_comes_twice_has_each_button_once(visit: Visit) -> None:
+def test_a_page_that_comes_twice_has_each_button_once(trace_visit: Visit) -> None:
     """With instant navigation the theme tells of each page, and may tell twice of one."""
-    tab = visit.go("themed.html")
+    tab = trace_visit.open_page("themed.html")
     tab.evaluate("window.pages[0]()")
     assert tab.get_by_role("button", name="open in Perfetto").count() == 2
 
@@ -180,8 +181,8 @@ def test_a_page_on_a_disk_has_only_the_links(browser: Browser, tmp_path: Path) -
 
 
 @pytest.mark.exhaustive(MORE)
-def test_the_site_has_the_traces_as_they_are_kept(wide: Visit) -> None:
-    tab = wide.go("tools/profiling/")
+def test_the_site_has_the_traces_as_they_are_kept(wide_visit: Visit) -> None:
+    tab = wide_visit.open_page("tools/profiling/")
     links = tab.locator("a[data-perfetto]")
     assert links.count() == 2
     assert tab.get_by_role("button", name="open in Perfetto").count() == 2
@@ -191,4 +192,4 @@ def test_the_site_has_the_traces_as_they_are_kept(wide: Visit) -> None:
         with urlopen(address) as answer:
             kept = ROOT / f"snippets/profiling/{name}"
             assert answer.read() == kept.read_bytes()
-    assert (wide.foreign, wide.failed, wide.console) == ([], [], [])
+    assert (wide_visit.foreign, wide_visit.failed, wide_visit.console) == ([], [], [])

@@ -12,7 +12,7 @@ from time import process_time
 
 import pytest
 from conftest import Trial
-from made_up_records import library, titles
+from made_up_records import make_titles, write_library
 
 from warpshelf.readings import crosscheck
 from warpshelf.readings.model import Reading, Shelf
@@ -218,11 +218,11 @@ FAULTS = {
 
 
 @pytest.fixture
-def shelf(trial: Trial) -> Trial:
+def two_list_trial(trial: Trial) -> Trial:
     """A project with two lists and nothing wrong."""
     for name, text in (("softmax", SHELF), ("waits", OTHER)):
-        trial.page(f"kernels/{name}.yml", text)
-        trial.page(f"kernels/{name}.md", f'# {name}\n\n--8<-- "readings/kernels/{name}.md"\n')
+        trial.add_page(f"kernels/{name}.yml", text)
+        trial.add_page(f"kernels/{name}.md", f'# {name}\n\n--8<-- "readings/kernels/{name}.md"\n')
     return trial
 
 
@@ -232,62 +232,62 @@ def test_a_topic_starts_with_two_at_most(trial: Trial) -> None:
         ", start: true}\n"
         for n in range(3)
     )
-    trial.page("kernels/a.yml", entries)
-    trial.page(
+    trial.add_page("kernels/a.yml", entries)
+    trial.add_page(
         "kernels/a.md", '# A\n\n--8<-- "start/kernels/a.md"\n\n--8<-- "readings/kernels/a.md"\n'
     )
-    said = trial.shelf("check").stderr
+    said = trial.run_shelf("check").stderr
     assert said.strip() == (
         "docs/kernels/a.yml:3: more than 2 readings of kernels/a have start; "
         "remove it from the others"
     )
 
 
-def test_without_a_fault_all_is_well(shelf: Trial) -> None:
+def test_without_a_fault_all_is_well(two_list_trial: Trial) -> None:
     for words in (["check"], ["check", "--fix"]):
-        done = shelf.shelf(*words)
+        done = two_list_trial.run_shelf(*words)
         assert (done.returncode, done.stdout, done.stderr) == (0, "all well\n", "")
-    assert (shelf.root / LIST).read_text() == SHELF
+    assert (two_list_trial.root / LIST).read_text() == SHELF
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_once_and_on_its_line(shelf: Trial, name: str) -> None:
+def test_a_fault_is_found_once_and_on_its_line(two_list_trial: Trial, name: str) -> None:
     fault = FAULTS[name]
     path = SECOND if fault.second else LIST
     text = OTHER if fault.second else SHELF
     assert text.count(fault.old) == 1
-    (shelf.root / path).write_text(text.replace(fault.old, fault.new), encoding="utf-8")
-    done = shelf.shelf("check")
+    (two_list_trial.root / path).write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    done = two_list_trial.run_shelf("check")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"{path}{fault.said}\n"
 
-    fixed = shelf.shelf("check", "--fix")
-    after = (shelf.root / path).read_text(encoding="utf-8")
+    fixed = two_list_trial.run_shelf("check", "--fix")
+    after = (two_list_trial.root / path).read_text(encoding="utf-8")
     if fault.fixed:
         assert fixed.returncode == 0 and fixed.stderr == ""
         place = fault.said.partition(": ")[0]
         assert fixed.stdout.startswith(f"{path}{place}: mended ")
         assert fixed.stdout.endswith("\nall well\n") and fixed.stdout.count("\n") == 2
         assert after == text.replace(fault.old, fault.after or fault.old)
-        again = shelf.shelf("check", "--fix")
+        again = two_list_trial.run_shelf("check", "--fix")
         assert (again.returncode, again.stdout) == (0, "all well\n")
     else:
         assert (fixed.returncode, fixed.stdout, fixed.stderr) == (1, "", done.stderr)
         assert after == text.replace(fault.old, fault.new)
 
 
-def test_both_answers_can_be_had_as_json(shelf: Trial) -> None:
+def test_both_answers_can_be_had_as_json(two_list_trial: Trial) -> None:
     text = SHELF.replace("[roofline]", "[gone]").replace("https://doi.org", "http://doi.org")
-    (shelf.root / LIST).write_text(text)
+    (two_list_trial.root / LIST).write_text(text)
     left = {
         "path": LIST,
         "line": 14,
         "what": "needs names 'gone', which is not the id of a reading",
         "mend": "correct it, or remove it",
     }
-    [first, second] = json.loads(shelf.shelf("check", "--json").stdout)
+    [first, second] = json.loads(two_list_trial.run_shelf("check", "--json").stdout)
     assert first == left and second["line"] == 19
-    done = shelf.shelf("check", "--fix", "--json")
+    done = two_list_trial.run_shelf("check", "--fix", "--json")
     url = "doi.org/10.1145/1498765.1498785"
     what = f"url: https://{url}, which was http://{url}"
     mended = [{"path": LIST, "line": 19, "what": what}]
@@ -328,10 +328,10 @@ WHY = "why: Says so."
 def test_two_works_of_one_title_are_told_apart(
     trial: Trial, first: str, second: str, apart: bool
 ) -> None:
-    def entry(key: str) -> str:
+    def write_entry(key: str) -> str:
         return f"{WHY}\n  {key}" if key.startswith("level") else f"{key}\n  {WHY}"
 
-    said = check_lists(trial, TWO.format(first=entry(first), second=entry(second)))
+    said = check_lists(trial, TWO.format(first=write_entry(first), second=write_entry(second)))
     assert said == [] if apart else "the title" in said[0] and len(said) == 1
 
 
@@ -373,7 +373,7 @@ def test_another_form_of_a_work_may_stand_beside_it(trial: Trial) -> None:
     copy = "{what: annotated, url: https://www.alphaxiv.org/abs/1805.02867v2}"
     text = TWO.format(first=f"{WHY}\n  also: [{copy}]", second=f"{WHY}\n  needs: [first]")
     assert check_lists(trial, text) == []
-    assert trial.shelf("check", "--fix").stdout == "all well\n"
+    assert trial.run_shelf("check", "--fix").stdout == "all well\n"
     said = check_lists(trial, text.replace("annotated", "preprint"))
     assert said == [
         "docs/list.yml:6: the url is not in the usual form of arXiv; "
@@ -383,42 +383,42 @@ def test_another_form_of_a_work_may_stand_beside_it(trial: Trial) -> None:
 
 def check_lists(trial: Trial, text: str) -> list[str]:
     """What is found in a project whose one list is `text`."""
-    trial.page("list.yml", text)
-    trial.page("list.md", '# List\n\n--8<-- "readings/list.md"\n')
-    return trial.shelf("check").stderr.splitlines()
+    trial.add_page("list.yml", text)
+    trial.add_page("list.md", '# List\n\n--8<-- "readings/list.md"\n')
+    return trial.run_shelf("check").stderr.splitlines()
 
 
 MEASURE = """
 import json, sys, time
-from peak_memory import peak
+from peak_memory import read_peak
 from warpshelf.cli import commands
 started = time.process_time()
 status = commands.main(["check", *sys.argv[1:]])
 took = time.process_time() - started
-print(json.dumps({"status": status, "seconds": took, "bytes": peak()}))
+print(json.dumps({"status": status, "seconds": took, "bytes": read_peak()}))
 """
 
 
 @pytest.mark.exhaustive("ten thousand readings")
 @pytest.mark.skipif(os.name == "nt", reason="needs the resource module")
 def test_ten_thousand_readings_are_checked_in_time(trial: Trial) -> None:
-    library(trial.root, readings=10_000, topics=200)
+    write_library(trial.root, readings=10_000, topics=200)
     lists = {path: path.read_bytes() for path in trial.root.rglob("*.yml")}
     for words in ((), ("--fix",)):
-        took, said = measured(trial.root, *words)
+        took, said = measure_check(trial.root, *words)
         assert took["status"] == 0, said
         assert took["seconds"] < 10 and took["bytes"] < 2**30, took
     assert {path: path.read_bytes() for path in lists} == lists
-    known = titles(1)[0]
+    known = make_titles(1)[0]
     twin = TWO.partition("- id: second")[0].format(first=WHY)
     twin = twin.replace("Matrix multiplication on a GPU", f'"{known[:4]}{known[5:]}"')
-    trial.page("part-4/topic-199.yml", twin)
-    took, said = measured(trial.root)
+    trial.add_page("part-4/topic-199.yml", twin)
+    took, said = measure_check(trial.root)
     assert took["status"] == 1 and said.startswith("docs/part-4/topic-199.yml:2: the title ")
     assert f" is nearly {known!r} at docs/part-0/topic-000.yml:1, " in said
 
 
-def measured(root: Path, *words: str) -> tuple[dict[str, float], str]:
+def measure_check(root: Path, *words: str) -> tuple[dict[str, float], str]:
     """Status, processor seconds and peak bytes of `shelf check`, and what it found."""
     import peak_memory
 

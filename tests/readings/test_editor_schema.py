@@ -14,11 +14,11 @@ import pytest
 from conftest import ROOT, Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import library
+from made_up_records import write_library
 from pydantic import ValidationError
 
 from tests.readings.test_identity import FORMS, KEPT
-from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, small
+from tests.readings.test_model import GOOD, NEXT, TRAPS, WRONG, make_list
 from warpshelf.readings import crosscheck
 from warpshelf.readings.identity import url_problems
 from warpshelf.readings.model import KEYS, Also, Reading
@@ -29,7 +29,7 @@ SCHEMA = crosscheck.build_schema()
 READING = SCHEMA["definitions"]["Reading"]
 
 
-def refused(files: list[Path]) -> set[Path]:
+def find_refused(files: list[Path]) -> set[Path]:
     """Which of the files the committed schema refuses, by the program that editors' checks use."""
     words = [PROGRAM, "--schemafile", COMMITTED, "--output-format", "json", *files]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
@@ -40,8 +40,7 @@ def refused(files: list[Path]) -> set[Path]:
     return found
 
 
-def files(folder: Path, texts: list[str]) -> list[Path]:
-    """A file for each text."""
+def write_files(folder: Path, texts: list[str]) -> list[Path]:
     paths = [folder / f"{number}.yml" for number in range(len(texts))]
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text, encoding="utf-8")
@@ -81,21 +80,21 @@ def test_settings_name_the_schema_for_the_lists() -> None:
 
 
 def test_our_lists_are_accepted(tmp_path: Path) -> None:
-    library(tmp_path, readings=400, topics=4)
+    write_library(tmp_path, readings=400, topics=4)
     good = [
         GOOD,
         "[]\n",
-        small("a", more="why: |\n  Says\n  so.").replace("  why: Says what", "# "),
+        make_list("a", more="why: |\n  Says\n  so.").replace("  why: Says what", "# "),
     ]
     lists = [*(ROOT / "docs").glob("*/**/*.yml"), *(tmp_path / "docs").rglob("*.yml")]
     assert len(lists) > 30
-    assert refused([*lists, *files(tmp_path, good)]) == set()
+    assert find_refused([*lists, *write_files(tmp_path, good)]) == set()
 
 
-def faulty(line: str) -> str:
+def spoil_list(line: str) -> str:
     """A small list with one line of it replaced, or one more."""
     key = line.partition(":")[0]
-    text, count = re.subn(rf"(?m)^(- |  ){key}: .*$", lambda m: m[1] + line, small("a"))
+    text, count = re.subn(rf"(?m)^(- |  ){key}: .*$", lambda m: m[1] + line, make_list("a"))
     return text if count else text + f"  {line}\n"
 
 
@@ -110,19 +109,21 @@ BEYOND = {  # what no schema can tell: the present year, what YAML has read othe
 
 def test_wrong_values_are_refused(tmp_path: Path) -> None:
     lines = [line for line in (*WRONG, *TRAPS) if line not in BEYOND]
-    paths = files(tmp_path, [faulty(line) for line in lines])
-    missed = set(paths) - refused(paths)
+    paths = write_files(tmp_path, [spoil_list(line) for line in lines])
+    missed = set(paths) - find_refused(paths)
     assert [line for line, path in zip(lines, paths, strict=True) if path in missed] == []
 
 
 def test_keys_that_are_missing_are_refused(tmp_path: Path) -> None:
-    texts = [re.sub(rf"(?m)^(- |  ){key}: .*\n", r"", small("a")) for key in READING["required"]]
+    texts = [
+        re.sub(rf"(?m)^(- |  ){key}: .*\n", r"", make_list("a")) for key in READING["required"]
+    ]
     texts = [text if text.startswith("-") else f"- {text.lstrip()}" for text in texts]
-    paths = files(tmp_path, texts)
-    assert refused(paths) == set(paths)
+    paths = write_files(tmp_path, texts)
+    assert find_refused(paths) == set(paths)
 
 
-def accepts(url: str, also: bool = False) -> bool:
+def accept_url(url: str, also: bool = False) -> bool:
     part = SCHEMA["definitions"]["Also" if also else "Reading"]["properties"]["url"]
     return jsonschema.Draft7Validator(part).is_valid(url)
 
@@ -147,18 +148,18 @@ def accepts(url: str, also: bool = False) -> bool:
     ],
 )
 def test_addresses_in_another_form_are_refused(url: str) -> None:
-    assert list(url_problems(url)) and not accepts(url)
-    assert accepts(url, also=True) == (not list(url_problems(url, main=False)))
+    assert list(url_problems(url)) and not accept_url(url)
+    assert accept_url(url, also=True) == (not list(url_problems(url, main=False)))
 
 
 @pytest.mark.parametrize("url", [url for url in KEPT if not list(url_problems(url))])
 def test_addresses_in_their_form_are_accepted(url: str) -> None:
-    assert accepts(url) and accepts(url, also=True)
+    assert accept_url(url) and accept_url(url, also=True)
 
 
 def test_no_form_is_refused_that_the_check_accepts() -> None:
     urls = [url for form, urls in FORMS.items() for url in (form, *urls)]
-    assert [url for url in urls if not accepts(url) and not list(url_problems(url))] == []
+    assert [url for url in urls if not accept_url(url) and not list(url_problems(url))] == []
 
 
 TEXTS = st.one_of(
@@ -215,16 +216,16 @@ def test_one_value_is_refused_by_both_or_accepted_by_both(key: str, data: st.Dat
 
 
 def test_the_command_prints_and_writes(trial: Trial) -> None:
-    done = trial.shelf("schema")
+    done = trial.run_shelf("schema")
     assert (done.returncode, done.stdout) == (0, crosscheck.schema_text())
     place = trial.root / crosscheck.PLACE
     assert not place.exists()
-    assert trial.shelf("schema", "--write").stdout == f"wrote {crosscheck.PLACE}\n"
+    assert trial.run_shelf("schema", "--write").stdout == f"wrote {crosscheck.PLACE}\n"
     assert place.read_text(encoding="utf-8") == crosscheck.schema_text()
-    assert trial.shelf("schema", "--write").stdout == f"{crosscheck.PLACE} is current\n"
-    assert trial.shelf("check").returncode == 0
+    assert trial.run_shelf("schema", "--write").stdout == f"{crosscheck.PLACE} is current\n"
+    assert trial.run_shelf("check").returncode == 0
     place.write_text("{}")
-    said = trial.shelf("check").stderr
+    said = trial.run_shelf("check").stderr
     assert said == (
         f"{crosscheck.PLACE}: is not the present schema of the readings; "
         "run `shelf schema --write` and commit the file\n"

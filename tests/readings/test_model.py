@@ -51,12 +51,12 @@ SMALL = """\
 """
 
 
-def small(name: str, title: str = "", url: str = "", more: str = "") -> str:
+def make_list(name: str, title: str = "", url: str = "", more: str = "") -> str:
     text = SMALL.format(id=name, title=title or f"On {name}", url=url or f"https://x.org/{name}")
     return text + "".join(f"  {line}\n" for line in more.split("\n") if line)
 
 
-def project(root: Path, **files: str | bytes) -> Path:
+def write_project(root: Path, **files: str | bytes) -> Path:
     """A project with a page and a list for each of `files`: name -> YAML."""
     docs = root / "docs" / "kernels"
     docs.mkdir(parents=True, exist_ok=True)
@@ -77,13 +77,13 @@ def shelf_of(*texts: str) -> Shelf:
     return shelf
 
 
-def only(findings: list[Finding]) -> str:
+def only_finding(findings: list[Finding]) -> str:
     assert len(findings) == 1, [str(finding) for finding in findings]
     return str(findings[0])
 
 
 def test_a_good_list_is_read_whole(tmp_path: Path) -> None:
-    shelf = load_shelf(project(tmp_path, softmax=GOOD))
+    shelf = load_shelf(write_project(tmp_path, softmax=GOOD))
     assert shelf.findings == [] and check_shelf(shelf, {"softmax"}) == []
     assert list(shelf.readings) == ["online-softmax", "roofline"]
     reading = shelf.readings["online-softmax"]
@@ -99,12 +99,12 @@ def test_a_good_list_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_line_ends_of_windows_are_read(tmp_path: Path) -> None:
-    shelf = load_shelf(project(tmp_path, softmax=GOOD.replace("\n", "\r\n")))
+    shelf = load_shelf(write_project(tmp_path, softmax=GOOD.replace("\n", "\r\n")))
     assert not shelf.findings and shelf.readings["roofline"].line == 20
 
 
 def test_a_text_over_several_lines_is_one_sentence() -> None:
-    shelf = shelf_of(small("a").replace("why: Says", "why: >\n    Says\n   "))
+    shelf = shelf_of(make_list("a").replace("why: Says", "why: >\n    Says\n   "))
     assert not shelf.findings
     assert shelf.readings["a"].why == "Says what limits a kernel."
 
@@ -142,38 +142,38 @@ BAD_FILES = {
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str) -> None:
     data, line, words = BAD_FILES[name]
-    shelf = load_shelf(project(tmp_path, softmax=data))
-    said = only(shelf.findings)
+    shelf = load_shelf(write_project(tmp_path, softmax=data))
+    said = only_finding(shelf.findings)
     place = "docs/kernels/softmax.yml" + (f":{line}: " if line else ": ")
     assert said.startswith(place) and words in said and "; " in said
     assert shelf.entries == []
 
 
 def test_a_file_over_the_limit_is_not_read(tmp_path: Path) -> None:
-    shelf = load_shelf(project(tmp_path, softmax=b"#" * (LARGEST + 1)))
-    assert f"holds {LARGEST + 1} bytes, over the limit of {LARGEST}" in only(shelf.findings)
+    shelf = load_shelf(write_project(tmp_path, softmax=b"#" * (LARGEST + 1)))
+    assert f"holds {LARGEST + 1} bytes, over the limit of {LARGEST}" in only_finding(shelf.findings)
 
 
 def test_an_empty_list_is_a_topic_without_readings(tmp_path: Path) -> None:
-    shelf = load_shelf(project(tmp_path, softmax="[]\n"))
+    shelf = load_shelf(write_project(tmp_path, softmax="[]\n"))
     assert not shelf.findings and shelf.topics["kernels/softmax"].readings == []
 
 
 def test_a_byte_order_mark_is_named_and_the_list_read(tmp_path: Path) -> None:
-    shelf = load_shelf(project(tmp_path, softmax=b"\xef\xbb\xbf" + GOOD.encode()))
-    assert "byte order mark" in only(shelf.findings) and len(shelf.readings) == 2
+    shelf = load_shelf(write_project(tmp_path, softmax=b"\xef\xbb\xbf" + GOOD.encode()))
+    assert "byte order mark" in only_finding(shelf.findings) and len(shelf.readings) == 2
 
 
 def test_the_wrong_ending_is_named(tmp_path: Path) -> None:
-    project(tmp_path, softmax=GOOD)
+    write_project(tmp_path, softmax=GOOD)
     (tmp_path / "docs/kernels/gemm.yaml").write_text(GOOD)
-    assert "rename it to gemm.yml" in only(load_shelf(tmp_path).findings)
+    assert "rename it to gemm.yml" in only_finding(load_shelf(tmp_path).findings)
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
-    (project(tmp_path, softmax=GOOD) / "docs/kernels/lost.yml").symlink_to("nowhere.yml")
+    (write_project(tmp_path, softmax=GOOD) / "docs/kernels/lost.yml").symlink_to("nowhere.yml")
     shelf = load_shelf(tmp_path)
-    assert only(shelf.findings).startswith("docs/kernels/lost.yml: cannot be read")
+    assert only_finding(shelf.findings).startswith("docs/kernels/lost.yml: cannot be read")
     assert len(shelf.readings) == 2
 
 
@@ -192,7 +192,7 @@ TRAPS = {
 
 @pytest.mark.parametrize("line", TRAPS)
 def test_what_yaml_would_change_is_named(line: str) -> None:
-    said = [str(f) for f in shelf_of(small("a", more=line)).findings]
+    said = [str(f) for f in shelf_of(make_list("a", more=line)).findings]
     assert [one for one in said if TRAPS[line] in one] == said
     assert said[0].startswith("docs/kernels/a.yml:6: ")
 
@@ -253,7 +253,7 @@ WRONG = {
 @pytest.mark.parametrize("line", WRONG)
 def test_a_wrong_field_is_named_with_its_line_and_mend(line: str) -> None:
     key = line.partition(":")[0]
-    lines = small("a").rstrip("\n").split("\n")
+    lines = make_list("a").rstrip("\n").split("\n")
     place = next((n for n, text in enumerate(lines) if text[2:].startswith(key + ":")), None)
     if place is None:
         lines.append(f"  {line}")
@@ -272,16 +272,18 @@ def test_a_wrong_field_is_named_with_its_line_and_mend(line: str) -> None:
 
 @pytest.mark.parametrize("key", ["id", "title", "url", "kind", "why"])
 def test_a_required_key_that_is_missing_is_named(key: str) -> None:
-    text = "\n".join(line for line in small("a").split("\n") if not line[2:].startswith(key + ":"))
+    text = "\n".join(
+        line for line in make_list("a").split("\n") if not line[2:].startswith(key + ":")
+    )
     text = text if text.startswith("-") else "- " + text[2:]
-    said = only(shelf_of(text).findings)
+    said = only_finding(shelf_of(text).findings)
     assert f"has no {key}; add `{key}: …`" in said and said.startswith("docs/kernels/a.yml:1: ")
 
 
 def test_a_title_in_another_script_wants_its_english() -> None:
-    text = small("a", title="流水线", more="lang: zh")
-    assert "give it as title_en" in only(shelf_of(text).findings)
-    assert not shelf_of(small("a", title="Kernels em CUDA", more="lang: pt")).findings
+    text = make_list("a", title="流水线", more="lang: zh")
+    assert "give it as title_en" in only_finding(shelf_of(text).findings)
+    assert not shelf_of(make_list("a", title="Kernels em CUDA", more="lang: pt")).findings
 
 
 @pytest.mark.parametrize(
@@ -292,58 +294,62 @@ def test_a_title_in_another_script_wants_its_english() -> None:
     ],
 )
 def test_a_value_that_holds_a_semicolon_is_not_cut_at_it(url: str, what: str, mend: str) -> None:
-    [finding] = shelf_of(small("a", url=f'"{url}"')).findings
+    [finding] = shelf_of(make_list("a", url=f'"{url}"')).findings
     assert finding.what.endswith(what) and finding.mend.startswith(mend)
 
 
 def test_a_key_written_twice_is_named_with_both_lines() -> None:
-    said = only(shelf_of(small("a", more="year: 2020\nyear: 2021")).findings)
+    said = only_finding(shelf_of(make_list("a", more="year: 2020\nyear: 2021")).findings)
     assert said.startswith("docs/kernels/a.yml:7: the key 'year' is written twice")
     assert "first on line 6" in said
 
 
 def test_one_wrong_entry_leaves_the_others() -> None:
-    shelf = shelf_of(small("a", more="year: soon") + small("b", more="needs: [a]"))
-    assert "year is 'soon'; write a whole number" in only(shelf.findings)
+    shelf = shelf_of(make_list("a", more="year: soon") + make_list("b", more="needs: [a]"))
+    assert "year is 'soon'; write a whole number" in only_finding(shelf.findings)
     assert list(shelf.readings) == ["b"] and shelf.refused == {"a"}
     assert check_shelf(shelf, ()) == []  # a is there, only not readable
 
 
 def test_an_id_used_twice_names_the_first() -> None:
     findings = check_shelf(
-        shelf_of(small("a"), small("b") + small("a", "Other", "https://x.org/2"))
+        shelf_of(make_list("a"), make_list("b") + make_list("a", "Other", "https://x.org/2"))
     )
     said = "docs/kernels/b.yml:6: id 'a' is used twice; rename one (first at docs/kernels/a.yml:1)"
-    assert only(findings) == said
+    assert only_finding(findings) == said
 
 
 @pytest.mark.parametrize(
     "second",
     [
-        small("b", url="https://arxiv.org/abs/2309.06180"),
-        small("b", more="also: [{what: preprint, url: https://arxiv.org/abs/2309.06180}]"),
-        small("b", more="also: [{what: published, url: https://arxiv.org/abs/2309.06180}]"),
+        make_list("b", url="https://arxiv.org/abs/2309.06180"),
+        make_list("b", more="also: [{what: preprint, url: https://arxiv.org/abs/2309.06180}]"),
+        make_list("b", more="also: [{what: published, url: https://arxiv.org/abs/2309.06180}]"),
     ],
 )
 def test_one_work_stands_once(second: str) -> None:
-    said = only(check_shelf(shelf_of(small("a", url="https://arxiv.org/abs/2309.06180"), second)))
+    said = only_finding(
+        check_shelf(shelf_of(make_list("a", url="https://arxiv.org/abs/2309.06180"), second))
+    )
     assert "arxiv:2309.06180 is on the shelf already, as 'On a'" in said
     assert "first at docs/kernels/a.yml:1" in said
 
 
 def test_code_and_recordings_of_a_work_may_stand_on_their_own() -> None:
     more = "also: [{what: code, url: https://x.org/a}]"
-    assert check_shelf(shelf_of(small("a") + small("b", more=more))) == []
+    assert check_shelf(shelf_of(make_list("a") + make_list("b", more=more))) == []
 
 
 def test_a_version_that_is_the_entry_itself_is_named() -> None:
     more = "also: [{what: preprint, url: https://www.x.org/a/}]"
-    assert "is the entry's own url; remove it" in only(check_shelf(shelf_of(small("a", more=more))))
+    assert "is the entry's own url; remove it" in only_finding(
+        check_shelf(shelf_of(make_list("a", more=more)))
+    )
 
 
 def test_one_title_has_one_identity() -> None:
-    text = small("a", "Flash, Attention!") + small("b", "flash attention")
-    said = only(check_shelf(shelf_of(text)))
+    text = make_list("a", "Flash, Attention!") + make_list("b", "flash attention")
+    said = only_finding(check_shelf(shelf_of(text)))
     assert said.startswith("docs/kernels/a.yml:7: the title 'flash attention' also stands at")
     assert "for url:x.org/a" in said
 
@@ -361,27 +367,29 @@ def test_one_title_has_one_identity() -> None:
     ],
 )  # fmt: skip
 def test_a_reference_to_nothing_is_named(more: str, words: str) -> None:
-    shelf = shelf_of(small("a", more=more) + small("online-softmax"))
-    said = only(check_shelf(shelf, {"softmax"}))
+    shelf = shelf_of(make_list("a", more=more) + make_list("online-softmax"))
+    said = only_finding(check_shelf(shelf, {"softmax"}))
     assert words in said and said.startswith("docs/kernels/a.yml:6: ")
 
 
 def test_snippets_are_unchecked_where_none_are_given() -> None:
-    assert check_shelf(shelf_of(small("a", more="snippets: [softmax]"))) == []
+    assert check_shelf(shelf_of(make_list("a", more="snippets: [softmax]"))) == []
 
 
 def test_a_circle_of_needs_is_named_once() -> None:
-    text = small("a", more="needs: [b]") + small("b", more="needs: [c]")
-    text += small("c", more="needs: [b]") + small("d", more="needs: [a, b, c]")
-    said = only(check_shelf(shelf_of(text)))
+    text = make_list("a", more="needs: [b]") + make_list("b", more="needs: [c]")
+    text += make_list("c", more="needs: [b]") + make_list("d", more="needs: [a, b, c]")
+    said = only_finding(check_shelf(shelf_of(text)))
     assert said == ("docs/kernels/a.yml:18: needs goes in a circle: b -> c -> b; remove 'b' here")
-    text = small("a", more="superseded_by: b") + small("b", more="superseded_by: a")
-    assert "superseded_by goes in a circle: a -> b -> a" in only(check_shelf(shelf_of(text)))
+    text = make_list("a", more="superseded_by: b") + make_list("b", more="superseded_by: a")
+    assert "superseded_by goes in a circle: a -> b -> a" in only_finding(
+        check_shelf(shelf_of(text))
+    )
 
 
 def test_shared_needs_are_no_circle() -> None:
-    text = small("a", more="needs: [b, c]") + small("b", more="needs: [d]")
-    assert check_shelf(shelf_of(text + small("c", more="needs: [d]") + small("d"))) == []
+    text = make_list("a", more="needs: [b, c]") + make_list("b", more="needs: [d]")
+    assert check_shelf(shelf_of(text + make_list("c", more="needs: [d]") + make_list("d"))) == []
 
 
 @pytest.mark.parametrize(
@@ -404,9 +412,9 @@ def test_shared_needs_are_no_circle() -> None:
     ],
 )  # fmt: skip
 def test_an_address_that_should_be_another_is_named(url: str, words: str) -> None:
-    assert words in only(check_shelf(shelf_of(small("a", url=f'"{url}"'))))
+    assert words in only_finding(check_shelf(shelf_of(make_list("a", url=f'"{url}"'))))
     more = f'also: [{{what: annotated, url: "{url}"}}]'
-    said = only(check_shelf(shelf_of(small("a", more=more))))
+    said = only_finding(check_shelf(shelf_of(make_list("a", more=more))))
     assert words in said and said.startswith("docs/kernels/a.yml:6: ")
 
 
@@ -418,10 +426,10 @@ def test_a_good_address_is_left_alone() -> None:
         "https://github.com/google/search",
         "https://developers.google.com/search/docs",
     ):
-        assert check_shelf(shelf_of(small("a", url=url))) == []
+        assert check_shelf(shelf_of(make_list("a", url=url))) == []
 
 
-@given(st.permutations(small("a", more="year: 2020\nauthors: [Ada]").strip()[2:].split("\n")))
+@given(st.permutations(make_list("a", more="year: 2020\nauthors: [Ada]").strip()[2:].split("\n")))
 def test_keys_may_stand_in_any_order(lines: list[str]) -> None:
     text = "- " + "\n  ".join(line.strip() for line in lines) + "\n"
     shelf = shelf_of(text)
@@ -429,7 +437,7 @@ def test_keys_may_stand_in_any_order(lines: list[str]) -> None:
 
 
 def test_a_list_without_a_page_or_unseen_on_it_is_named(tmp_path: Path) -> None:
-    project(tmp_path, softmax=small("a"), gemm=small("b"))
+    write_project(tmp_path, softmax=make_list("a"), gemm=make_list("b"))
     (tmp_path / "docs/kernels/softmax.md").unlink()
     (tmp_path / "docs/kernels/gemm.md").write_text("# GEMM\n")
     said = [str(finding) for finding in check_shelf(load_shelf(tmp_path))]
@@ -442,21 +450,21 @@ def test_a_list_without_a_page_or_unseen_on_it_is_named(tmp_path: Path) -> None:
 
 
 def test_a_page_may_name_a_list_that_is_not_there_yet(tmp_path: Path) -> None:
-    project(tmp_path, softmax=small("a"))
+    write_project(tmp_path, softmax=make_list("a"))
     (tmp_path / "docs/kernels/softmax.yml").unlink()
     shelf = load_shelf(tmp_path)
     assert shelf.topics["kernels/softmax"].readings == [] and check_shelf(shelf) == []
 
 
 def test_other_bytes_can_be_read_in_place_of_a_file(tmp_path: Path) -> None:
-    project(tmp_path, softmax=small("a"))
-    shelf = load_shelf(tmp_path, instead={"docs/kernels/softmax.yml": small("b").encode()})
+    write_project(tmp_path, softmax=make_list("a"))
+    shelf = load_shelf(tmp_path, instead={"docs/kernels/softmax.yml": make_list("b").encode()})
     assert list(shelf.readings) == ["b"]
     assert list(load_shelf(tmp_path).readings) == ["a"]
 
 
 def test_hidden_files_are_left_alone(tmp_path: Path) -> None:
-    project(tmp_path, softmax=small("a"))
+    write_project(tmp_path, softmax=make_list("a"))
     (tmp_path / "docs/.meta.yml").write_text("hello: 1\n")
     assert load_shelf(tmp_path).findings == []
 
@@ -474,7 +482,7 @@ def test_a_finding_is_one_line_and_in_order() -> None:
 
 
 PIECES = [*"[]{}'\"#|>~1\t\n", "- ", "id: a", "  ", "&a ", "*a", "!!x ", ": ", "? ", "no", "\r\n"]
-PIECES += ["---\n", "...\n", "%YAML 1.1\n", small("a"), GOOD]
+PIECES += ["---\n", "...\n", "%YAML 1.1\n", make_list("a"), GOOD]
 YAML_LIKE = st.one_of(
     st.binary(max_size=200),
     st.lists(st.sampled_from(PIECES), max_size=30).map(lambda parts: "".join(parts).encode()),

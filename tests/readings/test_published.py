@@ -48,12 +48,12 @@ ENTRY = {
 }
 
 
-def text(**changed: str | None) -> bytes:
+def format_entry(**changed: str | None) -> bytes:
     pairs = {key: value for key, value in {**ENTRY, **changed}.items() if value is not None}
     return ("- " + "\n  ".join(f"{k}: {v}" for k, v in pairs.items())).encode()
 
 
-def said(data: bytes) -> list[str]:
+def list_findings(data: bytes) -> list[str]:
     figures, findings = read_figures(data, "r.yml")
     assert all("\n" not in str(finding) for finding in findings)
     return [str(finding) for finding in findings]
@@ -98,8 +98,8 @@ def test_a_good_file_is_read_with_the_lines_of_its_entries() -> None:
     ],
 )
 def test_each_fault_is_one_line(changed: dict[str, str | None], what: str, mend: str) -> None:
-    assert said(text()) == []
-    [line, *more] = said(text(**changed))
+    assert list_findings(format_entry()) == []
+    [line, *more] = list_findings(format_entry(**changed))
     assert line.startswith("r.yml:") and what in line and mend in line
     assert more == [] or changed == {"what": None}
 
@@ -117,14 +117,14 @@ def test_each_fault_is_one_line(changed: dict[str, str | None], what: str, mend:
     ],
 )
 def test_what_is_no_list_of_entries_is_said(data: bytes, what: str) -> None:
-    assert what in said(data)[0]
+    assert what in list_findings(data)[0]
 
 
 def test_a_figure_that_stands_twice_is_said() -> None:
-    twice = text() + b"\n" + text(figure="9", place="Table 9")
-    [line] = said(twice)
+    twice = format_entry() + b"\n" + format_entry(figure="9", place="Table 9")
+    [line] = list_findings(twice)
     assert line.startswith("r.yml:8: states 'A copy' again (first on line 1); remove one")
-    assert said(text() + b"\n" + text(setting="float64")) == []
+    assert list_findings(format_entry() + b"\n" + format_entry(setting="float64")) == []
 
 
 def test_a_file_that_is_not_there_states_nothing(tmp_path: Path) -> None:

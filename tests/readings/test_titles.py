@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import titles
+from made_up_records import make_titles
 
 from warpshelf.readings import model
 from warpshelf.readings.model import FIRST_YEAR
@@ -30,7 +30,7 @@ from warpshelf.readings.titles import (
 )
 
 
-def how(a: str, b: str, headed: int = 0) -> str | None:
+def compare_titles(a: str, b: str, headed: int = 0) -> str | None:
     """How two titles are alike, whichever stands first."""
     one, other = parse_title(a, headed), parse_title(b, headed)
     found = [[pair[2] for pair in similar_pairs(both)] for both in ((one, other), (other, one))]
@@ -98,12 +98,12 @@ UNLIKE = [
 
 @pytest.mark.parametrize(("a", "b", "wanted"), ALIKE)
 def test_titles_of_one_work_are_alike(a: str, b: str, wanted: str) -> None:
-    assert how(a, b) == wanted
+    assert compare_titles(a, b) == wanted
 
 
 @pytest.mark.parametrize(("a", "b"), UNLIKE)
 def test_titles_of_two_works_are_not(a: str, b: str) -> None:
-    assert how(a, b) is how(a, b, 1) is None
+    assert compare_titles(a, b) is compare_titles(a, b, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_titles_of_two_works_are_not(a: str, b: str) -> None:
     ],
 )  # fmt: skip
 def test_a_subtitle_may_be_left_away(a: str, b: str, headed: int, wanted: str | None) -> None:
-    assert how(a, b, headed) == wanted
+    assert compare_titles(a, b, headed) == wanted
 
 
 def test_titles_without_words_are_compared_as_they_are() -> None:
-    assert how("\u2026", "\u2026") == SAME
-    assert how("\u2026", "\u00b7") is None
-    assert how("On the", "Of the") is None
-    assert how("", "!") is None
+    assert compare_titles("\u2026", "\u2026") == SAME
+    assert compare_titles("\u2026", "\u00b7") is None
+    assert compare_titles("On the", "Of the") is None
+    assert compare_titles("", "!") is None
 
 
 # Without the letters that a plural ends in.
@@ -157,8 +157,8 @@ def test_one_slip_in_a_long_word_is_found(words: list[str], data: st.DataObject)
     if max(word, slip, key=len).endswith(min(word, slip, key=len)):
         return  # a letter before the word may be a prefix
     wrong = " ".join([*words[:place], slip, *words[place + 1 :]])
-    assert how(text, wrong) in (SAME, NEAR)
-    assert how(text, f"{wrong} 2") is None
+    assert compare_titles(text, wrong) in (SAME, NEAR)
+    assert compare_titles(text, f"{wrong} 2") is None
 
 
 @given(st.lists(st.text(max_size=30), max_size=8))
@@ -170,11 +170,11 @@ def test_any_texts_are_compared(texts: list[str]) -> None:
     }
 
 
-def crowd(kind: str) -> list[str]:
+def invent_titles(kind: str) -> list[str]:
     chance = random.Random(3)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=9)) for _ in range(10_000)]
     return {
-        "as they are": titles(10_000),
+        "as they are": make_titles(10_000),
         "one frame": [f"Understanding the {word} kernels of Hopper" for word in words],
         "one prefix": [f"Understanding: {word}" for word in words],
         "long": [f"{word} " * 2 + "one two three four five six seven eight" for word in words],
@@ -190,7 +190,7 @@ def crowd(kind: str) -> list[str]:
      ("one title", 10_000 * MOST), ("one head", 15_000 * MOST)],
 )  # fmt: skip
 def test_ten_thousand_titles_are_compared_in_time(kind: str, most: int) -> None:
-    texts = crowd(kind)
+    texts = invent_titles(kind)
     start = time.process_time()
     found = sum(1 for _ in similar_pairs([parse_title(text, 1) for text in texts]))
     assert time.process_time() - start < 10

@@ -12,8 +12,8 @@ import sigstore_authority
 import yaml
 from conftest import ROOT
 from import_project import Checkout, one_line_each
-from made_up_records import set_at as at
-from sigstore_authority import NOW, RUN, Sigstore, statement
+from made_up_records import set_at
+from sigstore_authority import NOW, RUN, Sigstore, make_statement
 
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError
@@ -29,35 +29,37 @@ def sigstore() -> Sigstore:
 
 
 @pytest.fixture
-def root(sigstore: Sigstore, tmp_path: Path) -> Path:
+def root_file(sigstore: Sigstore, tmp_path: Path) -> Path:
     path = tmp_path / "root.json"
     path.write_text(sigstore.trusted_root())
     return path
 
 
 @pytest.fixture
-def checked(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path).checked()
+def cpu_checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path).add_cpu_records()
 
 
-def written(tmp_path: Path, value: object) -> Path:
+def write_attestation(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "attestation.json"
     path.write_text(json.dumps(value) + "\n")
     return path
 
 
-def made(checked: Checkout, name: str = "softmax", **more: object) -> dict:
-    return checked.record(name) | {"origin": {"job": RUN}} | more
+def make_job_record(checked: Checkout, name: str = "softmax", **more: object) -> dict:
+    return checked.make_record(name) | {"origin": {"job": RUN}} | more
 
 
-def test_a_statement_of_our_job_is_verified(sigstore: Sigstore, root: Path, tmp_path: Path) -> None:
-    path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
-    found = bundle.verify_statement(path, root)
+def test_a_statement_of_our_job_is_verified(
+    sigstore: Sigstore, root_file: Path, tmp_path: Path
+) -> None:
+    path = write_attestation(tmp_path, sigstore.sign_bundle(make_statement(["ab" * 32])))
+    found = bundle.verify_statement(path, root_file)
     assert (found.digests, found.job) == ({"ab" * 32}, RUN)
     assert json.loads(found.text) == json.loads(path.read_text())
 
 
-def flipped(text: str) -> str:
+def flip_letter(text: str) -> str:
     middle = len(text) // 2
     return text[:middle] + ("A" if text[middle] != "A" else "B") + text[middle + 1 :]
 
@@ -65,69 +67,87 @@ def flipped(text: str) -> str:
 Make = Callable[[Sigstore, dict], dict]
 
 
-def signed(change: Callable[[dict], None] = lambda found: None, **more: object) -> Make:
+def sign_changed(change: Callable[[dict], None] = lambda found: None, **more: object) -> Make:
     """What signs a statement, its bundle changed afterwards."""
 
-    def make(sigstore: Sigstore, stated: dict) -> dict:
-        found = sigstore.bundle(stated, **more)
+    def make_bundle(sigstore: Sigstore, stated: dict) -> dict:
+        found = sigstore.sign_bundle(stated, **more)
         change(found)
         return found
 
-    return make
+    return make_bundle
 
 
 def changed_checkpoint(text: str) -> str:
     head, tail = text.split("\n\n")
-    return head + "\n\n" + tail[:30] + flipped(tail[30:])
+    return head + "\n\n" + tail[:30] + flip_letter(tail[30:])
 
 
-OTHER = statement(["cd" * 32])
+OTHER = make_statement(["cd" * 32])
 ENTRY = "verificationMaterial.tlogEntries.0"
 WRONG: dict[str, tuple[Make, str]] = {
-    "of another": (lambda _, stated: Sigstore().bundle(stated), "signature does not match"),
+    "of another": (lambda _, stated: Sigstore().sign_bundle(stated), "signature does not match"),
     "of a fork": (
-        signed(identity=bundle.IDENTITY.replace("warpshelf/warpshelf", "mallory/warpshelf")),
+        sign_changed(identity=bundle.IDENTITY.replace("warpshelf/warpshelf", "mallory/warpshelf")),
         "SANs do not match .*mallory",
     ),
     "of a branch": (
-        signed(identity=bundle.IDENTITY.replace("heads/main", "heads/x")),
+        sign_changed(identity=bundle.IDENTITY.replace("heads/main", "heads/x")),
         "SANs do not match .*heads/x",
     ),
     "of another workflow": (
-        signed(identity=bundle.IDENTITY.replace("gpu.yml", "pages.yml")),
+        sign_changed(identity=bundle.IDENTITY.replace("gpu.yml", "pages.yml")),
         "SANs do not match .*pages.yml",
     ),
-    "of another issuer": (signed(issuer="https://accounts.example"), "OIDCIssuer does not match"),
+    "of another issuer": (
+        sign_changed(issuer="https://accounts.example"),
+        "OIDCIssuer does not match",
+    ),
     "of another run": (
-        signed(invocation=f"{RUN}8/attempts/1"),
+        sign_changed(invocation=f"{RUN}8/attempts/1"),
         "OIDCRunInvocationURI does not match",
     ),
-    "of another payload": (signed(signed=OTHER), "DSSE: invalid signature"),
+    "of another payload": (sign_changed(signed=OTHER), "DSSE: invalid signature"),
     "payload changed": (
-        signed(at("dsseEnvelope.payload", sigstore_authority.b64(json.dumps(OTHER).encode()))),
+        sign_changed(
+            set_at(
+                "dsseEnvelope.payload", sigstore_authority.encode_base64(json.dumps(OTHER).encode())
+            )
+        ),
         "DSSE: invalid signature",
     ),
     "signature changed": (
-        signed(at("dsseEnvelope.signatures.0.sig", flipped)),
+        sign_changed(set_at("dsseEnvelope.signatures.0.sig", flip_letter)),
         "DSSE: invalid signature",
     ),
-    "after it expired": (signed(when=NOW + timedelta(hours=1)), "not valid at validation time"),
+    "after it expired": (
+        sign_changed(when=NOW + timedelta(hours=1)),
+        "not valid at validation time",
+    ),
     "never logged": (
-        signed(at("verificationMaterial.tlogEntries", [])),
+        sign_changed(set_at("verificationMaterial.tlogEntries", [])),
         "exactly one log entry",
     ),
     "log changed": (
-        signed(
-            at(f"{ENTRY}.inclusionPromise.signedEntryTimestamp", sigstore_authority.b64(b"\0" * 70))
+        sign_changed(
+            set_at(
+                f"{ENTRY}.inclusionPromise.signedEntryTimestamp",
+                sigstore_authority.encode_base64(b"\0" * 70),
+            )
         ),
         "invalid inclusion promise",
     ),
     "checkpoint changed": (
-        signed(at(f"{ENTRY}.inclusionProof.checkpoint.envelope", changed_checkpoint)),
+        sign_changed(set_at(f"{ENTRY}.inclusionProof.checkpoint.envelope", changed_checkpoint)),
         "checkpoint: invalid signature",
     ),
     "certificate of nobody": (
-        signed(at("verificationMaterial.certificate.rawBytes", sigstore_authority.b64(b"none"))),
+        sign_changed(
+            set_at(
+                "verificationMaterial.certificate.rawBytes",
+                sigstore_authority.encode_base64(b"none"),
+            )
+        ),
         "error parsing asn1 value",
     ),
 }
@@ -135,30 +155,33 @@ WRONG: dict[str, tuple[Make, str]] = {
 
 @pytest.mark.parametrize(("make", "says"), WRONG.values(), ids=WRONG)
 def test_what_does_not_hold_is_refused(
-    make: Make, says: str, sigstore: Sigstore, root: Path, tmp_path: Path
+    make: Make, says: str, sigstore: Sigstore, root_file: Path, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, make(sigstore, statement(["ab" * 32])))
+    path = write_attestation(tmp_path, make(sigstore, make_statement(["ab" * 32])))
     with pytest.raises(
         ShelfError, match=rf"attestation\.json: does not verify: .*{says}"
     ) as refused:
-        bundle.verify_statement(path, root)
+        bundle.verify_statement(path, root_file)
     assert len(one_line_each(refused.value)) == 1
 
 
 @pytest.mark.parametrize(
     ("stated", "says"),
     [
-        (statement([], "https://example.org/1"), "its job is 'https://example.org/1'"),
-        (statement([]) | {"predicateType": "https://example.org"}, "statement.predicateType is"),
-        (statement([]) | {"_type": "x"}, "statement._type is 'x'"),
+        (make_statement([], "https://example.org/1"), "its job is 'https://example.org/1'"),
+        (
+            make_statement([]) | {"predicateType": "https://example.org"},
+            "statement.predicateType is",
+        ),
+        (make_statement([]) | {"_type": "x"}, "statement._type is 'x'"),
         ({"_type": bundle.STATEMENT}, "statement lacks 'subject'"),
         ([], "statement is not an object"),
     ],
 )
 def test_another_statement_is_refused(stated: object, says: str, tmp_path: Path) -> None:
-    payload = sigstore_authority.b64(json.dumps(stated).encode())
+    payload = sigstore_authority.encode_base64(json.dumps(stated).encode())
     envelope = {"payloadType": bundle.PAYLOAD, "payload": payload}
-    path = written(tmp_path, {"dsseEnvelope": envelope})
+    path = write_attestation(tmp_path, {"dsseEnvelope": envelope})
     with pytest.raises(ShelfError) as refused:
         bundle.read_statement(path, "a.json")
     [line] = one_line_each(refused.value)
@@ -187,7 +210,7 @@ def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
 def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
     sigstore: Sigstore, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, sigstore.bundle(statement(["ab" * 32])))
+    path = write_attestation(tmp_path, sigstore.sign_bundle(make_statement(["ab" * 32])))
     with pytest.raises(ShelfError, match="does not verify"):
         bundle.verify_statement(path)
     with pytest.raises(ShelfError, match="is not a trusted root"):
@@ -197,122 +220,135 @@ def test_the_public_root_comes_with_the_library_and_knows_none_of_ours(
 # --- beside records
 
 
-def attested(checked: Checkout, sigstore: Sigstore, root: Path, *records: dict) -> dict:
-    path = written(
-        root.parent, sigstore.bundle(statement([record_checksum(one) for one in records]))
+def attest_records(checked: Checkout, sigstore: Sigstore, root: Path, *records: dict) -> dict:
+    path = write_attestation(
+        root.parent, sigstore.sign_bundle(make_statement([record_checksum(one) for one in records]))
     )
     return {"attested": bundle.verify_statement(path, root)}
 
 
-def findings(checked: Checkout) -> list[str]:
+def list_findings(checked: Checkout) -> list[str]:
     one = checked.snippets[0]
     return [str(found) for found in bundle.check_attestations(one, store.load_records(one)[0])]
 
 
 def test_an_attested_record_comes_home_with_its_attestation(
-    checked: Checkout, sigstore: Sigstore, root: Path
+    cpu_checkout: Checkout, sigstore: Sigstore, root_file: Path
 ) -> None:
-    record = made(checked)
-    terms = attested(checked, sigstore, root, record)
-    assert checked.take([record], **terms)[0] == [f"snippets/softmax/results/{KEY}.json"]
-    one = checked.snippets[0]
+    record = make_job_record(cpu_checkout)
+    terms = attest_records(cpu_checkout, sigstore, root_file, record)
+    assert cpu_checkout.import_bundle([record], **terms)[0] == [
+        f"snippets/softmax/results/{KEY}.json"
+    ]
+    one = cpu_checkout.snippets[0]
     kept = store.attestation_path(one, KEY)
     assert kept == one.results / "attestations" / f"{KEY}.json"
     assert json.loads(kept.read_text()) == json.loads(
-        (root.parent / "attestation.json").read_text()
+        (root_file.parent / "attestation.json").read_text()
     )
-    assert bundle.checksum_lines([record, checked.cpu()]) == (
+    assert bundle.checksum_lines([record, cpu_checkout.make_cpu_record()]) == (
         f"{record_checksum(record)}  snippets/softmax/results/{KEY}.json\n"
     )
-    assert findings(checked) == []
-    before = checked.files()
-    assert checked.take([record], **terms) == ([], [])
-    assert checked.files() == before
+    assert list_findings(cpu_checkout) == []
+    before = cpu_checkout.read_files()
+    assert cpu_checkout.import_bundle([record], **terms) == ([], [])
+    assert cpu_checkout.read_files() == before
 
 
 def test_a_record_of_a_job_is_refused_without_its_attestation(
-    checked: Checkout, sigstore: Sigstore, root: Path
+    cpu_checkout: Checkout, sigstore: Sigstore, root_file: Path
 ) -> None:
-    record = made(checked)
-    [line] = checked.refuses([record], "without an attestation")
+    record = make_job_record(cpu_checkout)
+    [line] = cpu_checkout.assert_refused([record], "without an attestation")
     assert "--attestation FILE" in line and "--by NAME" in line
-    terms = attested(checked, sigstore, root, record)
-    checked.refuses([made(checked, date="2026-11-23T00:00:00Z")], "changed since", **terms)
-    other = made(checked) | {"origin": {"job": f"{RUN}9"}}
-    checked.refuses([other], "but its attestation names", **terms)
-    checked.refuses([checked.record()], "nothing to attest", **terms)
-    assert checked.take([record], by={"who": "Ada"})[0]
-    assert findings(checked) == []
+    terms = attest_records(cpu_checkout, sigstore, root_file, record)
+    cpu_checkout.assert_refused(
+        [make_job_record(cpu_checkout, date="2026-11-23T00:00:00Z")], "changed since", **terms
+    )
+    other = make_job_record(cpu_checkout) | {"origin": {"job": f"{RUN}9"}}
+    cpu_checkout.assert_refused([other], "but its attestation names", **terms)
+    cpu_checkout.assert_refused([cpu_checkout.make_record()], "nothing to attest", **terms)
+    assert cpu_checkout.import_bundle([record], by={"who": "Ada"})[0]
+    assert list_findings(cpu_checkout) == []
 
 
 def test_an_attestation_goes_with_its_record(
-    checked: Checkout, sigstore: Sigstore, root: Path
+    cpu_checkout: Checkout, sigstore: Sigstore, root_file: Path
 ) -> None:
-    record = made(checked)
-    checked.take([record], **attested(checked, sigstore, root, record))
-    kept = store.attestation_path(checked.snippets[0], KEY)
-    later = made(checked, date="2026-11-23T00:00:00Z", conditions={"load": {"watts": 300}})
-    checked.take([later], **attested(checked, sigstore, root, later))
-    assert store.load_records(checked.snippets[0])[0][KEY] == later and findings(checked) == []
-    mine = checked.record() | {"date": "2026-11-24T00:00:00Z"}
-    assert checked.take([mine]) == ([], [])  # a person's that agrees says nothing new
-    assert store.load_records(checked.snippets[0])[0][KEY] == later and kept.exists()
+    record = make_job_record(cpu_checkout)
+    cpu_checkout.import_bundle(
+        [record], **attest_records(cpu_checkout, sigstore, root_file, record)
+    )
+    kept = store.attestation_path(cpu_checkout.snippets[0], KEY)
+    later = make_job_record(
+        cpu_checkout, date="2026-11-23T00:00:00Z", conditions={"load": {"watts": 300}}
+    )
+    cpu_checkout.import_bundle([later], **attest_records(cpu_checkout, sigstore, root_file, later))
+    assert (
+        store.load_records(cpu_checkout.snippets[0])[0][KEY] == later
+        and list_findings(cpu_checkout) == []
+    )
+    mine = cpu_checkout.make_record() | {"date": "2026-11-24T00:00:00Z"}
+    assert cpu_checkout.import_bundle([mine]) == ([], [])  # a person's that agrees says nothing new
+    assert store.load_records(cpu_checkout.snippets[0])[0][KEY] == later and kept.exists()
     old = later | {"digest": "sha256:" + "0" * 64}
-    store.record_path(checked.snippets[0], KEY).write_text(
+    store.record_path(cpu_checkout.snippets[0], KEY).write_text(
         dump_json(old)
     )  # as if the code had changed
-    checked.take([mine])
-    assert store.load_records(checked.snippets[0])[0][KEY] == mine
+    cpu_checkout.import_bundle([mine])
+    assert store.load_records(cpu_checkout.snippets[0])[0][KEY] == mine
     assert not kept.exists()
 
 
 def test_a_check_sees_what_does_not_belong_together(
-    checked: Checkout, sigstore: Sigstore, root: Path
+    cpu_checkout: Checkout, sigstore: Sigstore, root_file: Path
 ) -> None:
-    record = made(checked)
-    checked.take([record], **attested(checked, sigstore, root, record))
-    one = checked.snippets[0]
+    record = make_job_record(cpu_checkout)
+    cpu_checkout.import_bundle(
+        [record], **attest_records(cpu_checkout, sigstore, root_file, record)
+    )
+    one = cpu_checkout.snippets[0]
     place, kept = store.record_path(one, KEY), store.attestation_path(one, KEY)
     good, signed = place.read_text(), kept.read_text()
     place.write_text(good.replace('"watts": 320', '"watts": 321'))
-    assert any("changed since" in line for line in findings(checked))
+    assert any("changed since" in line for line in list_findings(cpu_checkout))
     place.write_text(json.dumps(json.loads(good)))  # the same, laid out otherwise
-    [line] = findings(checked)
+    [line] = list_findings(cpu_checkout)
     assert "differs from the attested file" in line
     place.write_text(good)
     kept.write_text("{}")
-    [line] = findings(checked)
+    [line] = list_findings(cpu_checkout)
     assert line.startswith(
         f"snippets/softmax/results/attestations/{KEY}.json: is not the attestation"
     )
     kept.unlink()
-    [line] = findings(checked)
+    [line] = list_findings(cpu_checkout)
     assert "names a job as its origin, but has no attestation" in line
     kept.write_text(signed)
     (kept.parent / "nvidia-h100.json").write_text(signed)
-    [line] = findings(checked)
+    [line] = list_findings(cpu_checkout)
     assert line.endswith("attestations/nvidia-h100.json: belongs to no record; remove it")
 
 
 def test_a_full_disk_leaves_neither_record_nor_attestation(
-    checked: Checkout, sigstore: Sigstore, root: Path, monkeypatch: pytest.MonkeyPatch
+    cpu_checkout: Checkout, sigstore: Sigstore, root_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records = [made(checked), made(checked, "stream")]
-    terms = attested(checked, sigstore, root, *records)
-    before = checked.files()
+    records = [make_job_record(cpu_checkout), make_job_record(cpu_checkout, "stream")]
+    terms = attest_records(cpu_checkout, sigstore, root_file, *records)
+    before = cpu_checkout.read_files()
     count = [0]
 
-    def full(path: int) -> None:
+    def fill_disk(path: int) -> None:
         count[0] += 1
         if count[0] == 3:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("os.fsync", fill_disk)
     with pytest.raises(OSError):
-        checked.take(records, **terms)
-    assert count == [3] and checked.files() == before
+        cpu_checkout.import_bundle(records, **terms)
+    assert count == [3] and cpu_checkout.read_files() == before
     monkeypatch.undo()
-    assert len(checked.take(records, **terms)[0]) == 2
+    assert len(cpu_checkout.import_bundle(records, **terms)[0]) == 2
 
 
 def test_the_workflow_is_the_one_that_signs() -> None:
@@ -326,7 +362,7 @@ def test_the_workflow_is_the_one_that_signs() -> None:
     assert f"https://github.com/{bundle.REPOSITORY}" in (ROOT / "pyproject.toml").read_text()
 
 
-def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
+def list_broken_signatures(root: Path, trusted_root: Path | None = None) -> list[str]:
     """The attestations below `root` whose signatures do not hold; `shelf check` sees none."""
     found = []
     for path in sorted(root.glob("snippets/*/results/attestations/*.json")):
@@ -338,13 +374,16 @@ def broken(root: Path, trusted_root: Path | None = None) -> list[str]:
 
 
 def test_the_attestations_of_this_repository_hold() -> None:
-    assert broken(ROOT) == []
+    assert list_broken_signatures(ROOT) == []
 
 
 def test_one_that_does_not_would_be_found(
-    checked: Checkout, sigstore: Sigstore, root: Path
+    cpu_checkout: Checkout, sigstore: Sigstore, root_file: Path
 ) -> None:
-    record = made(checked)
-    checked.take([record], **attested(checked, sigstore, root, record))
-    assert broken(checked.project.root, root) == []
-    assert len(broken(checked.project.root)) == 1  # the public root does not know it
+    record = make_job_record(cpu_checkout)
+    cpu_checkout.import_bundle(
+        [record], **attest_records(cpu_checkout, sigstore, root_file, record)
+    )
+    assert list_broken_signatures(cpu_checkout.project.root, root_file) == []
+    # the public root does not know it
+    assert len(list_broken_signatures(cpu_checkout.project.root)) == 1

@@ -11,7 +11,7 @@ import pytest
 from conftest import Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from versioned_project import NAME, SLUG, Repository, git, times
+from versioned_project import NAME, SLUG, Repository, make_timed_case, run_git
 
 from warpshelf.core import project as git_room
 from warpshelf.core.files import dump_json
@@ -24,83 +24,93 @@ PLACE = (NAME, SLUG)
 
 
 @pytest.fixture
-def repository(trial: Trial) -> Repository:
+def versioned_repository(trial: Trial) -> Repository:
     return Repository(trial)
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def started_commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The git commands that are started from now on."""
     seen: list[str] = []
     real = subprocess.run
 
-    def run(command: list[str], *args: object, **more: object) -> object:
+    def note_command(command: list[str], *args: object, **more: object) -> object:
         seen.append(" ".join(command))
         return real(command, *args, **more)
 
-    monkeypatch.setattr(git_room.subprocess, "run", run)
+    monkeypatch.setattr(git_room.subprocess, "run", note_command)
     return seen
 
 
-def medians(found: history.History, place: tuple[str, str] = PLACE) -> list[float]:
+def read_medians(found: history.History, place: tuple[str, str] = PLACE) -> list[float]:
     return [one.record["cases"][0]["results"][0]["time"]["median"] for one in found.of[place]]
 
 
 def test_versions_are_read_newest_last_by_a_few_processes(
-    repository: Repository, started: list[str]
+    versioned_repository: Repository, started_commands: list[str]
 ) -> None:
     commits = [
-        repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
+        versioned_repository.commit_record(
+            make_timed_case(one), date=f"2031-01-0{number}T00:00:00Z"
+        )
         for number, one in enumerate((1.0, 1.1, 1.2), 1)
     ]
-    repository.measure(times(1), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1")
-    started.clear()
-    found = history.read_history(repository.project)
-    assert [one.split()[7] for one in started] == ["log", "rev-parse", "cat-file"]
-    assert medians(found) == pytest.approx([0.0001, 0.00011, 0.00012])
+    versioned_repository.commit_record(
+        make_timed_case(1), key="imaginary-z1", slug="imaginary-z1", device="Imaginary Z1"
+    )
+    started_commands.clear()
+    found = history.read_history(versioned_repository.project)
+    assert [one.split()[7] for one in started_commands] == ["log", "rev-parse", "cat-file"]
+    assert read_medians(found) == pytest.approx([0.0001, 0.00011, 0.00012])
     assert [one.commit for one in found.of[PLACE]] == commits
     assert list(found.of) == [PLACE, (NAME, "imaginary-z1")]
     assert found.remarks == () and not found.damaged
-    assert medians(history.read_history(repository.project, newest=2)) == pytest.approx(
-        [0.00011, 0.00012]
-    )
+    assert read_medians(
+        history.read_history(versioned_repository.project, newest=2)
+    ) == pytest.approx([0.00011, 0.00012])
 
 
 def test_without_a_record_of_a_gpu_git_is_not_asked(
-    repository: Repository, started: list[str]
+    versioned_repository: Repository, started_commands: list[str]
 ) -> None:
-    repository.put(repository.made(), "cpu")
-    started.clear()
-    assert history.read_history(repository.project).of == {}
-    assert history.history_fingerprint(repository.project) == "" and started == []
+    versioned_repository.write_record(versioned_repository.make_record(), "cpu")
+    started_commands.clear()
+    assert history.read_history(versioned_repository.project).of == {}
+    assert (
+        history.history_fingerprint(versioned_repository.project) == "" and started_commands == []
+    )
 
 
-def test_what_is_not_committed_yet_is_the_newest(repository: Repository) -> None:
-    repository.measure(times(1))
-    before = history.history_fingerprint(repository.project)
-    repository.put(repository.made(times(2), date="2032-01-01T00:00:00Z"))
-    found = history.read_history(repository.project)
-    assert medians(found) == pytest.approx([0.0001, 0.0002])
+def test_what_is_not_committed_yet_is_the_newest(versioned_repository: Repository) -> None:
+    versioned_repository.commit_record(make_timed_case(1))
+    before = history.history_fingerprint(versioned_repository.project)
+    versioned_repository.write_record(
+        versioned_repository.make_record(make_timed_case(2), date="2032-01-01T00:00:00Z")
+    )
+    found = history.read_history(versioned_repository.project)
+    assert read_medians(found) == pytest.approx([0.0001, 0.0002])
     assert found.of[PLACE][-1].commit is None
     assert (
-        history.history_fingerprint(repository.project) == before
+        history.history_fingerprint(versioned_repository.project) == before
     )  # the file itself is among the sources
-    repository.commit()
-    assert history.history_fingerprint(repository.project) != before
-    assert history.read_history(repository.project).of[PLACE][-1].commit is not None
+    versioned_repository.commit_all()
+    assert history.history_fingerprint(versioned_repository.project) != before
+    assert history.read_history(versioned_repository.project).of[PLACE][-1].commit is not None
 
 
-def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> None:
-    first = repository.measure(times(1))
-    record = repository.made(times(1))
+def test_words_about_a_measurement_are_no_other_one(versioned_repository: Repository) -> None:
+    first = versioned_repository.commit_record(make_timed_case(1))
+    record = versioned_repository.make_record(make_timed_case(1))
     for words in ({"origin": {"who": "Ada"}}, {"demo": "else\n"}):
-        repository.put(record | words)
-        repository.commit()
-    history.add_reason(repository.project, *PLACE, record["date"], "hot")
-    repository.commit()
-    history.add_reason(repository.project, *PLACE, record["date"], "hotter")
-    history.add_reason(repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement")
-    [only] = history.read_history(repository.project).of[PLACE]
+        versioned_repository.write_record(record | words)
+        versioned_repository.commit_all()
+    history.add_reason(versioned_repository.project, *PLACE, record["date"], "hot")
+    versioned_repository.commit_all()
+    history.add_reason(versioned_repository.project, *PLACE, record["date"], "hotter")
+    history.add_reason(
+        versioned_repository.project, *PLACE, "2030-01-01T00:00:00Z", "of another measurement"
+    )
+    [only] = history.read_history(versioned_repository.project).of[PLACE]
     assert only.commit == first and only.slower == "hotter"
 
 
@@ -115,84 +125,96 @@ def test_words_about_a_measurement_are_no_other_one(repository: Repository) -> N
     ],
 )
 def test_a_file_of_reasons_that_is_none_says_so(
-    repository: Repository, text: str, says: str
+    versioned_repository: Repository, text: str, says: str
 ) -> None:
-    path = repository.project.snippets / "sound" / "slower.yml"
+    path = versioned_repository.project.snippets / "sound" / "slower.yml"
     path.write_text(text)
     with pytest.raises(ShelfError, match=re.escape(says)) as raised:
-        history.load_reasons(repository.project, "sound")
+        history.load_reasons(versioned_repository.project, "sound")
     assert str(raised.value).startswith("snippets/sound/slower.yml")
     assert "--because" in str(raised.value)
     assert path.read_text() == text
     with pytest.raises(ShelfError):  # nothing is overwritten that could not be read
-        history.add_reason(repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
+        history.add_reason(versioned_repository.project, *PLACE, "2031-05-06T07:08:09Z", "hot")
     assert path.read_text() == text
 
 
-def test_a_snippet_that_was_renamed_keeps_its_history(repository: Repository) -> None:
-    first = repository.measure(times(1), digest=OLD)
-    git(repository.root, "mv", "snippets/sound", "snippets/louder")
-    moved = repository.root / "snippets" / "louder" / "results" / f"{SLUG}.json"
+def test_a_snippet_that_was_renamed_keeps_its_history(versioned_repository: Repository) -> None:
+    first = versioned_repository.commit_record(make_timed_case(1), digest=OLD)
+    run_git(versioned_repository.root, "mv", "snippets/sound", "snippets/louder")
+    moved = versioned_repository.root / "snippets" / "louder" / "results" / f"{SLUG}.json"
     record = json.loads(moved.read_text()) | {"snippet": "louder", "date": "2032-01-01T00:00:00Z"}
     moved.write_text(dump_json(record))
-    second = repository.commit("Rename")
-    [old, new] = history.read_history(repository.project).of["louder", SLUG]
+    second = versioned_repository.commit_all("Rename")
+    [old, new] = history.read_history(versioned_repository.project).of["louder", SLUG]
     assert (old.commit, new.commit) == (first, second)
     assert old.path == f"snippets/sound/results/{SLUG}.json" and "louder" in new.path
     # A snippet of the old name that comes later has no part in it.
-    repository.trial.snippet(NAME, repository.root.joinpath("docs/index.md").read_text())
-    repository.measure(times(3))
-    found = history.read_history(repository.project)
+    versioned_repository.trial.add_snippet(
+        NAME, versioned_repository.root.joinpath("docs/index.md").read_text()
+    )
+    versioned_repository.commit_record(make_timed_case(3))
+    found = history.read_history(versioned_repository.project)
     assert len(found.of["louder", SLUG]) == 2 and len(found.of[PLACE]) == 1
 
 
-def test_a_record_that_becomes_another_machines_is_no_history(repository: Repository) -> None:
-    repository.measure(times(1))
-    git(repository.root, "mv", f"snippets/sound/results/{SLUG}.json",
+def test_a_record_that_becomes_another_machines_is_no_history(
+    versioned_repository: Repository,
+) -> None:
+    versioned_repository.commit_record(make_timed_case(1))
+    run_git(versioned_repository.root, "mv", f"snippets/sound/results/{SLUG}.json",
         "snippets/sound/results/imaginary-z1.json")  # fmt: skip
-    made = repository.made(times(1), slug="imaginary-z1", device="Imaginary Z1")
-    repository.put(made, "imaginary-z1")
-    repository.commit()
-    found = history.read_history(repository.project, [NAME])
+    made = versioned_repository.make_record(
+        make_timed_case(1), slug="imaginary-z1", device="Imaginary Z1"
+    )
+    versioned_repository.write_record(made, "imaginary-z1")
+    versioned_repository.commit_all()
+    found = history.read_history(versioned_repository.project, [NAME])
     assert len(found.of[NAME, "imaginary-z1"]) == 1 == len(found.of[PLACE])
     assert found.here == {(NAME, "imaginary-z1")}
 
 
-def test_damaged_versions_are_left_out_and_said(repository: Repository) -> None:
-    repository.measure(times(1))
-    impossible = times(1)
+def test_damaged_versions_are_left_out_and_said(versioned_repository: Repository) -> None:
+    versioned_repository.commit_record(make_timed_case(1))
+    impossible = make_timed_case(1)
     impossible["results"][0]["time"]["p20"] = 1.0
     damaged = (
         b"{",
         b"[]",
         b"\xff",
-        dump_json(repository.made() | {"cases": [{"timed": True}]}).encode(),
-        dump_json(repository.made(impossible)).encode(),
+        dump_json(versioned_repository.make_record() | {"cases": [{"timed": True}]}).encode(),
+        dump_json(versioned_repository.make_record(impossible)).encode(),
     )
     for data in damaged:
-        repository.place().write_bytes(data)
-        repository.commit()
-    repository.measure(times(1.5), date="2032-01-01T00:00:00Z")
-    found = history.read_history(repository.project)
-    assert medians(found) == pytest.approx([0.0001, 0.00015])
+        versioned_repository.locate_record().write_bytes(data)
+        versioned_repository.commit_all()
+    versioned_repository.commit_record(make_timed_case(1.5), date="2032-01-01T00:00:00Z")
+    found = history.read_history(versioned_repository.project)
+    assert read_medians(found) == pytest.approx([0.0001, 0.00015])
     assert len(found.damaged[PLACE]) == len(damaged)
     assert "no possible time" in found.damaged[PLACE][-1]
 
 
-def test_other_parts_of_an_old_record_may_have_any_shape(repository: Repository) -> None:
-    repository.put(repository.made() | {"schema": 0, "demo": ["once", "a list"], "gone": 1})
-    repository.commit()
-    repository.measure(times(1.5))
-    assert len(history.read_history(repository.project).of[PLACE]) == 2
+def test_other_parts_of_an_old_record_may_have_any_shape(versioned_repository: Repository) -> None:
+    versioned_repository.write_record(
+        versioned_repository.make_record() | {"schema": 0, "demo": ["once", "a list"], "gone": 1}
+    )
+    versioned_repository.commit_all()
+    versioned_repository.commit_record(make_timed_case(1.5))
+    assert len(history.read_history(versioned_repository.project).of[PLACE]) == 2
 
 
-def test_a_shallow_clone_says_what_it_lacks(repository: Repository, tmp_path: Path) -> None:
+def test_a_shallow_clone_says_what_it_lacks(
+    versioned_repository: Repository, tmp_path: Path
+) -> None:
     for number, one in enumerate((1.0, 2.0), 1):
-        repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
+        versioned_repository.commit_record(
+            make_timed_case(one), date=f"2031-01-0{number}T00:00:00Z"
+        )
     clone = tmp_path / "clone"
-    git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository.root}", str(clone))
+    run_git(tmp_path, "clone", "-q", "--depth=1", f"file://{versioned_repository.root}", str(clone))
     found = history.read_history(Project(clone))
-    assert medians(found) == pytest.approx([0.0002])
+    assert read_medians(found) == pytest.approx([0.0002])
     assert found.remarks == (history.SHALLOW,)
 
 
@@ -200,27 +222,29 @@ def test_without_git_the_present_is_all_there_is(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = Repository(trial)
-    repository.measure(times(1))
-    repository.put(repository.made(times(2)))
+    repository.commit_record(make_timed_case(1))
+    repository.write_record(repository.make_record(make_timed_case(2)))
     monkeypatch.setenv("PATH", "/nowhere")
     found = history.read_history(trial_project := repository.project)
-    assert medians(found) == pytest.approx([0.0002])
+    assert read_medians(found) == pytest.approx([0.0002])
     assert found.remarks == (history.UNVERSIONED,)
     assert history.history_fingerprint(trial_project) != ""
 
 
-def test_a_branch_that_was_merged_is_one_step(repository: Repository) -> None:
-    repository.measure(times(1), date="2031-01-01T00:00:00Z")
-    git(repository.root, "switch", "-q", "-c", "faster")
+def test_a_branch_that_was_merged_is_one_step(versioned_repository: Repository) -> None:
+    versioned_repository.commit_record(make_timed_case(1), date="2031-01-01T00:00:00Z")
+    run_git(versioned_repository.root, "switch", "-q", "-c", "faster")
     for number, one in enumerate((0.9, 0.8), 2):
-        repository.measure(times(one), date=f"2031-01-0{number}T00:00:00Z")
-    git(repository.root, "switch", "-q", "main")
-    (repository.root / "other").write_text("meanwhile")
-    repository.commit("Meanwhile")
-    git(repository.root, "merge", "-q", "--no-ff", "-m", "Merge", "faster")
-    found = history.read_history(repository.project)
-    assert medians(found) == pytest.approx([0.0001, 8e-5])
-    assert found.of[PLACE][-1].commit == git(repository.root, "rev-parse", "HEAD")
+        versioned_repository.commit_record(
+            make_timed_case(one), date=f"2031-01-0{number}T00:00:00Z"
+        )
+    run_git(versioned_repository.root, "switch", "-q", "main")
+    (versioned_repository.root / "other").write_text("meanwhile")
+    versioned_repository.commit_all("Meanwhile")
+    run_git(versioned_repository.root, "merge", "-q", "--no-ff", "-m", "Merge", "faster")
+    found = history.read_history(versioned_repository.project)
+    assert read_medians(found) == pytest.approx([0.0001, 8e-5])
+    assert found.of[PLACE][-1].commit == run_git(versioned_repository.root, "rev-parse", "HEAD")
 
 
 def test_a_project_below_the_top_of_a_repository(tmp_path: Path) -> None:
@@ -228,19 +252,24 @@ def test_a_project_below_the_top_of_a_repository(tmp_path: Path) -> None:
 
     (tmp_path / "inner").mkdir()
     repository = Repository(new_trial(tmp_path / "inner" / "trial"))
-    git(tmp_path, "init", "-q")
+    run_git(tmp_path, "init", "-q")
     (tmp_path / "inner" / "trial" / ".git").rename(tmp_path / "unused")
     for number, one in enumerate((1.0, 2.0), 1):
-        repository.put(repository.made(times(one), date=f"2031-01-0{number}T00:00:00Z"))
-        git(tmp_path, "add", "inner")
-        git(tmp_path, "commit", "-q", "-m", "Measure")
-    assert medians(history.read_history(repository.project)) == pytest.approx([0.0001, 0.0002])
-    place = repository.project.relative_path(repository.place())
+        repository.write_record(
+            repository.make_record(make_timed_case(one), date=f"2031-01-0{number}T00:00:00Z")
+        )
+        run_git(tmp_path, "add", "inner")
+        run_git(tmp_path, "commit", "-q", "-m", "Measure")
+    assert read_medians(history.read_history(repository.project)) == pytest.approx([0.0001, 0.0002])
+    place = repository.project.relative_path(repository.locate_record())
     assert history.read_version(repository.project, "HEAD~1", place) is not None
 
 
-def test_slower_is_ours_alone_and_beyond_both_spreads(repository: Repository) -> None:
-    before, after = repository.made(times(1)), repository.made(times(1.02, 1.5, 2.0))
+def test_slower_is_ours_alone_and_beyond_both_spreads(versioned_repository: Repository) -> None:
+    before, after = (
+        versioned_repository.make_record(make_timed_case(1)),
+        versioned_repository.make_record(make_timed_case(1.02, 1.5, 2.0)),
+    )
     [found] = history.slower_results(before, after)
     assert (found.name, found.role) == ("online", "variant") and found.factor == pytest.approx(1.5)
     assert history.slower_results(after, before) == []

@@ -39,7 +39,7 @@ DEVICES = {
 SNIPPETS = [one for one in snippets_of_the_shelf() if one.wants_gpu]
 
 
-def on(device: str, cpu: dict, one: Snippet) -> dict:
+def make_device_record(device: str, cpu: dict, one: Snippet) -> dict:
     """The record that a run on a device would make of a snippet, were its times such."""
     sm, sms, memory, sm_mhz, memory_mhz, bus = DEVICES[device]
     made = {k: v for k, v in copy.deepcopy(cpu).items() if k not in ("due", "targets", "counts")}
@@ -98,7 +98,7 @@ def test_an_honest_record_of_a_gpu_is_taken(device: str) -> None:
         cpu = store.current_record(one, ledger.CPU)
         if cpu is None or "space" in cpu:
             continue  # whose times of configurations are made up in test_space_rows.py
-        made = on(device, cpu, one)
+        made = make_device_record(device, cpu, one)
         wrong = schema.shape_problem(made) or schema.validation_error(made)
         found[one.id] = [*filter(None, [wrong]), *validate_import.record_errors(made, one)]
         found[one.id] += claim_check.claim_errors(made, cpu, one)

@@ -145,24 +145,24 @@ NAMES = ["b", "a"]
 
 
 @pytest.fixture
-def begun(project: Project) -> Project:
-    carried(project, now=1000.0).add_passed("a", "cpu", "sha256:1")
+def begun_project(project: Project) -> Project:
+    resume_run(project, now=1000.0).add_passed("a", "cpu", "sha256:1")
     return project
 
 
-def carried(
+def resume_run(
     project: Project, names: list[str] = NAMES, now: float = 1000.0, what: str = "all"
 ) -> ledger.RepeatProgress:
     return ledger.resume_repeat(project, what, names, now)
 
 
-def test_what_repeats_goes_on_over_the_same_snippets(begun: Project) -> None:
-    again = carried(begun, ["a", "b"], 5000.0)
+def test_what_repeats_goes_on_over_the_same_snippets(begun_project: Project) -> None:
+    again = resume_run(begun_project, ["a", "b"], 5000.0)
     assert again.has_passed("a", "cpu", "sha256:1")
     for other in (("b", "cpu", "sha256:1"), ("a", "gpu", "sha256:1"), ("a", "cpu", "sha256:2")):
         assert not again.has_passed(*other)
     again.add_passed("b", "cpu", "sha256:3")
-    third = carried(begun, NAMES, 5000.0)
+    third = resume_run(begun_project, NAMES, 5000.0)
     assert (third.began, len(third.done)) == (1000.0, 2)
 
 
@@ -170,25 +170,25 @@ def test_what_repeats_goes_on_over_the_same_snippets(begun: Project) -> None:
     ("names", "now"), [(["a"], 1000), (["a", "b", "c"], 1000), (NAMES, 90_000), (NAMES, 999)]
 )
 def test_over_others_or_a_day_later_it_begins_anew(
-    begun: Project, names: list[str], now: float
+    begun_project: Project, names: list[str], now: float
 ) -> None:
-    assert not carried(begun, names, now).done
+    assert not resume_run(begun_project, names, now).done
 
 
-def test_for_another_purpose_it_begins_anew(begun: Project) -> None:
-    assert not carried(begun, what="force").done
+def test_for_another_purpose_it_begins_anew(begun_project: Project) -> None:
+    assert not resume_run(begun_project, what="force").done
 
 
-def test_after_its_end_it_begins_anew(begun: Project) -> None:
-    carried(begun).finish()
-    assert not begun.repeated.exists()
-    assert not carried(begun).done
-    carried(begun).finish()  # there is none: well too
+def test_after_its_end_it_begins_anew(begun_project: Project) -> None:
+    resume_run(begun_project).finish()
+    assert not begun_project.repeated.exists()
+    assert not resume_run(begun_project).done
+    resume_run(begun_project).finish()  # there is none: well too
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "[" * 10_000, '{"snippets": ["a", "b"], "began": "now", "done": []}']
 )
-def test_a_damaged_list_is_none(begun: Project, text: str) -> None:
-    begun.repeated.write_text(text)
-    assert not carried(begun).done
+def test_a_damaged_list_is_none(begun_project: Project, text: str) -> None:
+    begun_project.repeated.write_text(text)
+    assert not resume_run(begun_project).done

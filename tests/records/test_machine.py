@@ -47,5 +47,5 @@ def test_this_machine_is_described_as_a_record_has_it() -> None:
 
 @posix
 def test_nvidia_smi_alone_is_reason_enough_to_ask_torch(smi: Fake) -> None:
-    smi.prints("")
+    smi.set_output("")
     assert ledger.may_have_gpu()

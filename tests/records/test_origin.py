@@ -18,17 +18,17 @@ ACTIONS = {
 }
 
 
-def git(root: Path, *words: str) -> str:
+def run_git(root: Path, *words: str) -> str:
     done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def git_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    git(tmp_path, "init", "--quiet")
+    run_git(tmp_path, "init", "--quiet")
     return tmp_path
 
 
@@ -62,21 +62,21 @@ def test_another_environment_is_of_no_job(more: dict[str, str]) -> None:
     assert bundle.job_origin({}) is None
 
 
-def test_the_user_of_a_checkout_is_known_by_git(checkout: Path) -> None:
-    assert bundle.user_origin(checkout) is None
-    git(checkout, "config", "user.name", "Ada Lovelace")
-    assert bundle.user_origin(checkout) == {"who": "Ada Lovelace"}
-    git(checkout, "config", "user.name", "Ada <ada@example.org>")
-    assert bundle.user_origin(checkout) is None
-    assert bundle.user_origin(checkout / "nowhere") is None
+def test_the_user_of_a_checkout_is_known_by_git(git_checkout: Path) -> None:
+    assert bundle.user_origin(git_checkout) is None
+    run_git(git_checkout, "config", "user.name", "Ada Lovelace")
+    assert bundle.user_origin(git_checkout) == {"who": "Ada Lovelace"}
+    run_git(git_checkout, "config", "user.name", "Ada <ada@example.org>")
+    assert bundle.user_origin(git_checkout) is None
+    assert bundle.user_origin(git_checkout / "nowhere") is None
 
 
-def test_a_commit_has_its_time(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_has_its_time(git_checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-11-22T08:00:00Z")
     name = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    git(checkout, *name, "commit", "--quiet", "--allow-empty", "--message", "x")
-    short = git(checkout, "rev-parse", "--short=12", "HEAD")
+    run_git(git_checkout, *name, "commit", "--quiet", "--allow-empty", "--message", "x")
+    short = run_git(git_checkout, "rev-parse", "--short=12", "HEAD")
     for commit in (short, f"{short}+changes"):
-        assert bundle.commit_time(checkout, commit) == datetime(2026, 11, 22, 8, tzinfo=UTC)
+        assert bundle.commit_time(git_checkout, commit) == datetime(2026, 11, 22, 8, tzinfo=UTC)
     for commit in ("0" * 12, "", "0", "--help"):
-        assert bundle.commit_time(checkout, commit) is None
+        assert bundle.commit_time(git_checkout, commit) is None

@@ -19,28 +19,33 @@ from warpshelf.records.schema import (
 )
 
 # Every key of a record, each at few places, since a test goes through all of them.
-FULL = made_up_records.record(
-    facts=made_up_records.facts()[:1],
-    timelines=made_up_records.timelines()[1:],
-    grids=made_up_records.grids()[:1],
-    predictions=made_up_records.predictions()[1:2],
-    goals=made_up_records.goals()[:1],
+FULL = made_up_records.make_record(
+    facts=made_up_records.make_facts()[:1],
+    timelines=made_up_records.make_timelines()[1:],
+    grids=made_up_records.make_grids()[:1],
+    predictions=made_up_records.make_predictions()[1:2],
+    goals=made_up_records.make_goals()[:1],
     cases=[
-        made_up_records.case(64, 64, [made_up_records.result("a", 1e-4, reason="")], timed=True)
+        made_up_records.make_case(
+            64, 64, [made_up_records.make_result("a", 1e-4, reason="")], timed=True
+        )
     ],
-    compiled=[made_up_records.compiled("sm_90")],
-    due=made_up_records.due(made_up_records.ladder()[2:]),
-    space=made_up_records.space(),
+    compiled=[made_up_records.make_compiled("sm_90")],
+    due=made_up_records.list_due(made_up_records.make_ladder()[2:]),
+    space=made_up_records.make_space(),
 )
 
 
-def changed(gpus: int = 1, **more: object) -> dict:
+def make_changed(gpus: int = 1, **more: object) -> dict:
     """A sound record with some keys replaced; `a__b` is the key b of the object a."""
-    found = made_up_records.record(
-        gpus, facts=made_up_records.facts(), timelines=made_up_records.timelines()
+    found = made_up_records.make_record(
+        gpus, facts=made_up_records.make_facts(), timelines=made_up_records.make_timelines()
     )
-    found["grids"] = made_up_records.grids()
-    found |= {"predictions": made_up_records.predictions(), "goals": made_up_records.goals()}
+    found["grids"] = made_up_records.make_grids()
+    found |= {
+        "predictions": made_up_records.make_predictions(),
+        "goals": made_up_records.make_goals(),
+    }
     found = copy.deepcopy(found)
     for name, value in more.items():
         *way, last = (int(key) if key.isdigit() else key for key in name.split("__"))
@@ -51,16 +56,16 @@ def changed(gpus: int = 1, **more: object) -> dict:
     return found
 
 
-def places(value: object, way: tuple = ()) -> Iterator[tuple]:
+def list_places(value: object, way: tuple = ()) -> Iterator[tuple]:
     """The way to each value inside a record."""
     yield way
     pairs = value.items() if isinstance(value, dict) else ()
     pairs = enumerate(value) if isinstance(value, list) else pairs
     for key, inner in pairs:
-        yield from places(inner, (*way, key))
+        yield from list_places(inner, (*way, key))
 
 
-def at(record: dict, way: tuple, change: Callable[[dict | list, object], None]) -> dict:
+def change_at(record: dict, way: tuple, change: Callable[[dict | list, object], None]) -> dict:
     """A copy of `record` changed at one place."""
     found = copy.deepcopy(record)
     place = found
@@ -70,7 +75,7 @@ def at(record: dict, way: tuple, change: Callable[[dict | list, object], None]) 
     return found
 
 
-WAYS = [way for way in places(FULL) if way]
+WAYS = [way for way in list_places(FULL) if way]
 OPTIONAL = {"due", "space", "cases", "facts", "ceilings", "conditions", "compiled", "skips", "load",
             "slowed_by", "reason", "untimed", "error", "tolerance", "max_error", "max_error_limit",
             "time", "void", "bytes", "flops", "unit", "timelines", "grids", "legend", "other",
@@ -81,16 +86,16 @@ BY_TARGET = ("space", "rows")  # has any architecture as a key
 
 @pytest.mark.parametrize("gpus", [0, 1, 8])
 def test_a_sound_record_has_no_problem(gpus: int) -> None:
-    record = changed(gpus)
+    record = make_changed(gpus)
     assert shape_problem(record) is None
     assert validation_error(record) is None
 
 
 @pytest.mark.parametrize("name", sorted(RECORD.keys() - {"schema"}))
 def test_a_key_must_be_there_unless_it_may_be_absent(name: str) -> None:
-    record = changed(due=FULL["due"]) | {
+    record = make_changed(due=FULL["due"]) | {
         "targets": ["sm_90"],
-        "space": made_up_records.space(),
+        "space": made_up_records.make_space(),
         "origin": {"who": "Ada Lovelace"},
         "seconds": {"verify": 1.5},
     }
@@ -112,7 +117,7 @@ def test_a_missing_key_is_a_problem_unless_it_may_be_absent() -> None:
         fixed = way[0] in rows and len(way) > 1
         fixed = fixed or (way[0] == "due" and way[-1] == "tolerance")
         may_lack = free or (way[-1] in OPTIONAL and (not fixed or way[-1] in ("other", "legend")))
-        lacking = at(FULL, way, lambda place, key: place.pop(key))
+        lacking = change_at(FULL, way, lambda place, key: place.pop(key))
         said = shape_problem(lacking)
         assert (said is None) if may_lack else f"lacks {way[-1]!r}" in str(said), way
 
@@ -124,7 +129,7 @@ def test_an_unknown_key_is_a_problem_everywhere_but_where_any_may_stand() -> Non
             inner = inner[key]
         if not isinstance(inner, dict) or way == BY_TARGET:
             continue
-        more = at(FULL, way, lambda place, key: place[key].update({"extra": 1}))
+        more = change_at(FULL, way, lambda place, key: place[key].update({"extra": 1}))
         if any(key in FREE for key in way):
             assert shape_problem(more) is None
         else:
@@ -149,7 +154,7 @@ def test_a_value_of_another_type_is_a_problem_which_names_its_place(
     }  # fmt: skip
     if both_numbers or may_be_none:
         return
-    said = shape_problem(at(FULL, way, lambda place, key: place.__setitem__(key, value)))
+    said = shape_problem(change_at(FULL, way, lambda place, key: place.__setitem__(key, value)))
     assert said is not None
     names = [key for key in way if isinstance(key, str)]
     assert names[-1] in said or names[0] in said
@@ -160,58 +165,58 @@ def test_a_value_of_another_type_is_a_problem_which_names_its_place(
     "record",
     [
         None, 3, "record", [], {},
-        changed(snippet="../../x"),
-        changed(snippet="softmax\n"),
-        changed(snippet="Softmax"),
-        changed(snippet=""),
-        changed(machine__slug="../../x"),
-        changed(machine__slug="a/b"),
-        changed(machine__slug="a\\b"),
-        changed(machine__slug="a b"),
-        changed(machine__slug=".."),
-        changed(machine__slug=""),
-        changed(machine__slug="-a"),
-        changed(machine__slug="a--b"),
-        changed(machine__slug="H100"),
-        changed(machine__slug="a\n"),
-        changed(machine__slug="a" * (LONGEST_SLUG + 1)),
-        changed(kind="page"),
-        changed(digest="5a" * 32),
-        changed(digest="sha256:" + "5A" * 32),
-        changed(digest="sha256:" + "5a" * 31),
-        changed(date="2031-05-06"),
-        changed(date="２０３１-05-06T07:08:09Z"),
-        changed(schema=1.0),
-        changed(schema=True),
-        changed(method="1"),
-        changed(machine__gpus=1.0),
-        changed(machine__memory_bytes=LARGEST_INTEGER),
-        changed(cases__0__bytes=-LARGEST_INTEGER),
-        changed(cases__0__results__0__error=math.nan),
-        changed(cases__0__results__0__error=math.inf),
-        changed(cases__0__results__0__error=True),
-        changed(cases__0__results__0__role="rival"),
-        changed(cases__0__results__0__verdict="maybe"),
-        changed(cases__0__timed=1),
-        changed(facts__0__verdict="failed"),
-        changed(facts__0__value=math.nan),
-        changed(grids__0__name="../../x"),
-        changed(grids__0__cells__0__0=1),
-        changed(grids__0__cells__0__0__1=9),
-        changed(timelines__0__name="../../x"),
-        changed(timelines__0__name="one-by-one\n"),
-        changed(timelines__0__passes__0__kind="X"),
-        changed(timelines__0__passes__0__start=0.5),
-        changed(timelines__0__held__0=math.inf),
-        changed(ceilings__copy_bytes_per_second="fast"),
-        changed(ceilings__peak_flops_per_second={"bf16": None}),
-        changed(conditions__load={"watts": "many"}),
-        changed(conditions__slowed_by="heat"),
-        changed(compiled__0__registers=32.5),
-        changed(compiled__0__matrix_instructions=0),
-        changed(skips__0__reason=None),
-        changed(cases=[[]]),
-        changed(predictions__0__published=0),
+        make_changed(snippet="../../x"),
+        make_changed(snippet="softmax\n"),
+        make_changed(snippet="Softmax"),
+        make_changed(snippet=""),
+        make_changed(machine__slug="../../x"),
+        make_changed(machine__slug="a/b"),
+        make_changed(machine__slug="a\\b"),
+        make_changed(machine__slug="a b"),
+        make_changed(machine__slug=".."),
+        make_changed(machine__slug=""),
+        make_changed(machine__slug="-a"),
+        make_changed(machine__slug="a--b"),
+        make_changed(machine__slug="H100"),
+        make_changed(machine__slug="a\n"),
+        make_changed(machine__slug="a" * (LONGEST_SLUG + 1)),
+        make_changed(kind="page"),
+        make_changed(digest="5a" * 32),
+        make_changed(digest="sha256:" + "5A" * 32),
+        make_changed(digest="sha256:" + "5a" * 31),
+        make_changed(date="2031-05-06"),
+        make_changed(date="２０３１-05-06T07:08:09Z"),
+        make_changed(schema=1.0),
+        make_changed(schema=True),
+        make_changed(method="1"),
+        make_changed(machine__gpus=1.0),
+        make_changed(machine__memory_bytes=LARGEST_INTEGER),
+        make_changed(cases__0__bytes=-LARGEST_INTEGER),
+        make_changed(cases__0__results__0__error=math.nan),
+        make_changed(cases__0__results__0__error=math.inf),
+        make_changed(cases__0__results__0__error=True),
+        make_changed(cases__0__results__0__role="rival"),
+        make_changed(cases__0__results__0__verdict="maybe"),
+        make_changed(cases__0__timed=1),
+        make_changed(facts__0__verdict="failed"),
+        make_changed(facts__0__value=math.nan),
+        make_changed(grids__0__name="../../x"),
+        make_changed(grids__0__cells__0__0=1),
+        make_changed(grids__0__cells__0__0__1=9),
+        make_changed(timelines__0__name="../../x"),
+        make_changed(timelines__0__name="one-by-one\n"),
+        make_changed(timelines__0__passes__0__kind="X"),
+        make_changed(timelines__0__passes__0__start=0.5),
+        make_changed(timelines__0__held__0=math.inf),
+        make_changed(ceilings__copy_bytes_per_second="fast"),
+        make_changed(ceilings__peak_flops_per_second={"bf16": None}),
+        make_changed(conditions__load={"watts": "many"}),
+        make_changed(conditions__slowed_by="heat"),
+        make_changed(compiled__0__registers=32.5),
+        make_changed(compiled__0__matrix_instructions=0),
+        make_changed(skips__0__reason=None),
+        make_changed(cases=[[]]),
+        make_changed(predictions__0__published=0),
     ],
 )  # fmt: skip
 def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
@@ -221,7 +226,7 @@ def test_a_shape_that_no_run_writes_is_a_problem(record: object) -> None:
 
 
 def test_a_published_figure_of_nothing_is_named() -> None:
-    said = shape_problem(changed(predictions__0__published=0))
+    said = shape_problem(make_changed(predictions__0__published=0))
     assert said == "record.predictions[0].published is 0, not a number between 1e-30 and 1e30"
 
 
@@ -229,63 +234,72 @@ TIMED = 2  # the case of made_up_records.ladder() that is timed
 TIME = {"median": 5e-5, "p20": 4.9e-5, "p80": 5.1e-5, "n": 20}
 
 
-def timed(**more: object) -> dict:
-    return changed(**{f"cases__{TIMED}__results__0__time__{key}": v for key, v in more.items()})
+def change_time(**more: object) -> dict:
+    return make_changed(
+        **{f"cases__{TIMED}__results__0__time__{key}": v for key, v in more.items()}
+    )
 
 
 @pytest.mark.parametrize(
     ("record", "says"),
     [
-        (changed(schema=0), "schema 0"),
-        (changed(schema=-3), "schema -3"),
-        (changed(date="2031-02-30T07:08:09Z"), "not a date"),
-        (changed(date="2031-05-06T25:08:09Z"), "not a date"),
-        (changed(machine__slug="cpu"), "disagree"),
-        (changed(0, machine__slug="imaginary-g9-80gb"), "disagree"),
-        (changed(machine__gpus=-1), "disagree"),
-        (changed(machine__gpus=-1, machine__slug="cpu"), "disagree"),
+        (make_changed(schema=0), "schema 0"),
+        (make_changed(schema=-3), "schema -3"),
+        (make_changed(date="2031-02-30T07:08:09Z"), "not a date"),
+        (make_changed(date="2031-05-06T25:08:09Z"), "not a date"),
+        (make_changed(machine__slug="cpu"), "disagree"),
+        (make_changed(0, machine__slug="imaginary-g9-80gb"), "disagree"),
+        (make_changed(machine__gpus=-1), "disagree"),
+        (make_changed(machine__gpus=-1, machine__slug="cpu"), "disagree"),
         (
-            changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "failed"}),
+            make_changed(
+                cases__0__results__0={"name": "x", "role": "variant", "verdict": "failed"}
+            ),
             "variant 'x' failed; a failed run leaves no record",
         ),
-        (changed(0, cases=made_up_records.ladder(True)), "has a time, but did not pass"),
-        (changed(cases__0__results__0__time=TIME), "has a time, but did not pass"),
-        (changed(cases__2__timed=False), "has a time, but did not pass"),
-        (changed(cases__2__results__4__time=TIME), "has a time, but did not pass"),
-        (timed(p20=0), "no possible time"),
-        (timed(p20=-1e-5), "no possible time"),
-        (timed(p20=9e-5), "no possible time"),
-        (timed(p80=7e-5), "no possible time"),
-        (timed(n=0), "no possible time"),
-        (timed(void=-1), "no possible time"),
-        (changed(cases__2__results__0__untimed="no"), "both a time and a reason for having none"),
-        (timed(median=1e-6, p20=1e-6, p80=1e-6), "no possible time"),  # beats the bus
-        (changed(cases__2__flops=10**15), "no possible time"),  # beats the units
-        (changed(cases__0__results__0__error=5.1e-6), "over its tolerance"),
-        (changed(cases__0__results__2__error=1.0), "peer 'torch' passed with an error over"),
-        (changed(cases__0__results__0__error=-1e-9), "over its tolerance"),
-        (changed(cases__0__results__0__tolerance=0), "over its tolerance"),
-        (changed(cases__0__results__0__max_error=5e-9), "over its tolerance"),
-        (changed(cases__0__results__0__max_error=-1.0), "over its tolerance"),
+        (make_changed(0, cases=made_up_records.make_ladder(True)), "has a time, but did not pass"),
+        (make_changed(cases__0__results__0__time=TIME), "has a time, but did not pass"),
+        (make_changed(cases__2__timed=False), "has a time, but did not pass"),
+        (make_changed(cases__2__results__4__time=TIME), "has a time, but did not pass"),
+        (change_time(p20=0), "no possible time"),
+        (change_time(p20=-1e-5), "no possible time"),
+        (change_time(p20=9e-5), "no possible time"),
+        (change_time(p80=7e-5), "no possible time"),
+        (change_time(n=0), "no possible time"),
+        (change_time(void=-1), "no possible time"),
         (
-            changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "passed"}),
+            make_changed(cases__2__results__0__untimed="no"),
+            "both a time and a reason for having none",
+        ),
+        (change_time(median=1e-6, p20=1e-6, p80=1e-6), "no possible time"),  # beats the bus
+        (make_changed(cases__2__flops=10**15), "no possible time"),  # beats the units
+        (make_changed(cases__0__results__0__error=5.1e-6), "over its tolerance"),
+        (make_changed(cases__0__results__2__error=1.0), "peer 'torch' passed with an error over"),
+        (make_changed(cases__0__results__0__error=-1e-9), "over its tolerance"),
+        (make_changed(cases__0__results__0__tolerance=0), "over its tolerance"),
+        (make_changed(cases__0__results__0__max_error=5e-9), "over its tolerance"),
+        (make_changed(cases__0__results__0__max_error=-1.0), "over its tolerance"),
+        (
+            make_changed(
+                cases__0__results__0={"name": "x", "role": "variant", "verdict": "passed"}
+            ),
             "over its tolerance",
         ),
-        (changed(facts__0__value=6738415617), "passed with 6738415617 instead of 6738415616"),
-        (changed(facts__1__value=1.02e21), "'FLOPs' passed with"),
-        (changed(predictions=[]), "not a list of rows"),
-        (changed(predictions__1__name="small"), "'small' occurs twice"),
-        (changed(predictions__2__predicted=221.0), "goal 'table 1' passed with 1 of 2 rows"),
-        (changed(goals__0__sets=["Memoir"]), "which has no rows"),
-        (changed(goals__0__mean=0.1), "must ask for one of"),
-        (changed(timelines=[]), "not a list of rows"),
-        (changed(grids=[]), "not a list of rows"),
-        (changed(grids__0__columns=["0"]), "row 0 of its cells is not a list of 1"),
-        (changed() | {"seconds": {"verify": 3, "time": -0.1}}, "took -0.1 s to time"),
-        (changed() | {"seconds": {"compile": 1e9}}, "took 1000000000.0 s to compile"),
-        (changed(timelines__0__unit=0), "its unit is 0"),
-        (changed(timelines__0__passes__1__start=-1), "has the start -1"),
-        (changed(timelines__1__name="one-by-one"), "occurs twice"),
+        (make_changed(facts__0__value=6738415617), "passed with 6738415617 instead of 6738415616"),
+        (make_changed(facts__1__value=1.02e21), "'FLOPs' passed with"),
+        (make_changed(predictions=[]), "not a list of rows"),
+        (make_changed(predictions__1__name="small"), "'small' occurs twice"),
+        (make_changed(predictions__2__predicted=221.0), "goal 'table 1' passed with 1 of 2 rows"),
+        (make_changed(goals__0__sets=["Memoir"]), "which has no rows"),
+        (make_changed(goals__0__mean=0.1), "must ask for one of"),
+        (make_changed(timelines=[]), "not a list of rows"),
+        (make_changed(grids=[]), "not a list of rows"),
+        (make_changed(grids__0__columns=["0"]), "row 0 of its cells is not a list of 1"),
+        (make_changed() | {"seconds": {"verify": 3, "time": -0.1}}, "took -0.1 s to time"),
+        (make_changed() | {"seconds": {"compile": 1e9}}, "took 1000000000.0 s to compile"),
+        (make_changed(timelines__0__unit=0), "its unit is 0"),
+        (make_changed(timelines__0__passes__1__start=-1), "has the start -1"),
+        (make_changed(timelines__1__name="one-by-one"), "occurs twice"),
     ],
 )
 def test_a_claim_that_no_run_makes_is_a_contradiction(record: dict, says: str) -> None:
@@ -296,17 +310,17 @@ def test_a_claim_that_no_run_makes_is_a_contradiction(record: dict, says: str) -
 @pytest.mark.parametrize(
     "record",
     [
-        changed(cases__2__results__4__reason="raised RuntimeError: out of memory"),
-        changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "skipped"}),
-        changed(cases__0__results__0__error=0, cases__0__results__0__tolerance=0),
+        make_changed(cases__2__results__4__reason="raised RuntimeError: out of memory"),
+        make_changed(cases__0__results__0={"name": "x", "role": "variant", "verdict": "skipped"}),
+        make_changed(cases__0__results__0__error=0, cases__0__results__0__tolerance=0),
         # 1.255e-5 is within 1.26e-5, and is recorded as 1.3e-5
-        changed(cases__0__results__0__error=1.3e-5, cases__0__results__0__tolerance=1.26e-5),
-        changed(ceilings={}),
-        changed(ceilings={}, cases__2__flops=10**15),
-        timed(median=4.007e-5, p20=4.0e-5, p80=4.1e-5),  # 100 % of the bus
-        timed(n=1),
-        timed(void=3),
-        changed(commit=None),
+        make_changed(cases__0__results__0__error=1.3e-5, cases__0__results__0__tolerance=1.26e-5),
+        make_changed(ceilings={}),
+        make_changed(ceilings={}, cases__2__flops=10**15),
+        change_time(median=4.007e-5, p20=4.0e-5, p80=4.1e-5),  # 100 % of the bus
+        change_time(n=1),
+        change_time(void=3),
+        make_changed(commit=None),
     ],
 )
 def test_what_a_run_may_write_is_no_contradiction(record: dict) -> None:
@@ -325,7 +339,7 @@ SMALL = st.recursive(
 
 @given(st.sampled_from(WAYS), SMALL)
 def test_no_value_anywhere_breaks_the_check(way: tuple, value: object) -> None:
-    record = at(FULL, way, lambda place, key: place.__setitem__(key, value))
+    record = change_at(FULL, way, lambda place, key: place.__setitem__(key, value))
     for said in (shape_problem(record), shape_problem(record) or validation_error(record)):
         assert said is None or (isinstance(said, str) and said)
 
@@ -355,6 +369,6 @@ def test_a_sound_record_survives_json() -> None:
     ],
 )
 def test_an_origin_is_a_name_or_the_log_of_a_job(origin: dict, says: str | None) -> None:
-    record = changed() | {"origin": origin}
+    record = make_changed() | {"origin": origin}
     said = shape_problem(record) or validation_error(record)
     assert said is None if says is None else says in str(said)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_records import record
-from made_up_records import space as space_of
+from made_up_records import make_record, make_space
 
 from warpshelf.records import schema, space
 from warpshelf.records.space import TIMES
@@ -36,25 +35,25 @@ def test_a_line_that_is_no_row_is_a_value_error(line: str) -> None:
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_a_sound_space_is_taken(gpus: int) -> None:
-    found = record(gpus, space=space_of(gpus))
+    found = make_record(gpus, space=make_space(gpus))
     assert schema.shape_problem(found) is None
     assert schema.validation_error(found) is None
 
 
-def lines(of: dict[str, Any]) -> list[str]:
+def get_rows(of: dict[str, Any]) -> list[str]:
     return of["rows"]["sm_90"]
 
 
-def change(what: Callable[[dict[str, Any]], object], gpus: int = 0) -> str:
-    made = space_of(gpus)
+def find_error_after(what: Callable[[dict[str, Any]], object], gpus: int = 0) -> str:
+    made = make_space(gpus)
     what(made)
-    found = record(gpus, space=made)
+    found = make_record(gpus, space=made)
     assert schema.shape_problem(found) is None
     return schema.validation_error(found) or ""
 
 
-def put(line: str) -> Callable[[dict[str, Any]], object]:
-    return lambda one: lines(one).__setitem__(0, line)
+def replace_first_line(line: str) -> Callable[[dict[str, Any]], object]:
+    return lambda one: get_rows(one).__setitem__(0, line)
 
 
 @pytest.mark.parametrize(
@@ -62,29 +61,34 @@ def put(line: str) -> Callable[[dict[str, Any]], object]:
     [
         (lambda one: one.update(figures=list(TIMES)), "has the figures median"),
         (lambda one: one.update(rows={}), "is empty"),
-        (lambda one: one["rows"].update(gpu=lines(one)), "'gpu', which is not an architecture"),
-        (lambda one: lines(one).pop(), "has other configurations than on other targets"),
-        (put("16 0"), "no colon"),
-        (put("16 0: 1 2 three 4 5"), "a figure that is not a number"),
-        (put("16: 1 2 3 4 5"), "has 1 values for 2 parameters"),
-        (put("17 0: 1 2 3 4 5"), "has the value 17, which its parameter does not take"),
-        (put("16 1: 1 2 3 4 5"), "has a configuration twice"),
-        (put("16 0: 1 2 3 4"), "has 4 figures, not 5"),
-        (put("16 0: 1 2 3 4 nan"), "has a figure that is negative or not finite"),
-        (put("16 0: 1 2 3 4 -5"), "has a figure that is negative or not finite"),
+        (lambda one: one["rows"].update(gpu=get_rows(one)), "'gpu', which is not an architecture"),
+        (lambda one: get_rows(one).pop(), "has other configurations than on other targets"),
+        (replace_first_line("16 0"), "no colon"),
+        (replace_first_line("16 0: 1 2 three 4 5"), "a figure that is not a number"),
+        (replace_first_line("16: 1 2 3 4 5"), "has 1 values for 2 parameters"),
+        (
+            replace_first_line("17 0: 1 2 3 4 5"),
+            "has the value 17, which its parameter does not take",
+        ),
+        (replace_first_line("16 1: 1 2 3 4 5"), "has a configuration twice"),
+        (replace_first_line("16 0: 1 2 3 4"), "has 4 figures, not 5"),
+        (replace_first_line("16 0: 1 2 3 4 nan"), "has a figure that is negative or not finite"),
+        (replace_first_line("16 0: 1 2 3 4 -5"), "has a figure that is negative or not finite"),
     ],
 )
 def test_what_no_run_would_have_written_is_refused(what: Callable, says: str) -> None:
-    assert says in change(what)
+    assert says in find_error_after(what)
 
 
 @pytest.mark.parametrize("figures", ["0 0 0 15", "2 3 4 15", "2 1 1 15", "2 1 3 0"])
 def test_a_time_that_cannot_be_is_refused(figures: str) -> None:
-    assert "has no possible time" in change(put(f"16 0: {figures}"), gpus=1)
+    assert "has no possible time" in find_error_after(
+        replace_first_line(f"16 0: {figures}"), gpus=1
+    )
 
 
 def test_an_honest_space_has_no_fault() -> None:
-    assert list(space.space_errors({"space": space_of(1)}, {"space": space_of()})) == []
+    assert list(space.space_errors({"space": make_space(1)}, {"space": make_space()})) == []
     assert list(space.space_errors({}, {})) == []
 
 
@@ -92,19 +96,23 @@ def test_an_honest_space_has_no_fault() -> None:
     ("claim", "says"),
     [
         ({}, "leaves out its space"),
-        ({"space": space_of(1, timed={"m": 8})}, "states another timed of its space"),
-        ({"space": space_of(1, rows={"sm_90": ["16 0: 2 1 3 15"]})}, "leaves out 3 configurations"),
+        ({"space": make_space(1, timed={"m": 8})}, "states another timed of its space"),
+        (
+            {"space": make_space(1, rows={"sm_90": ["16 0: 2 1 3 15"]})},
+            "leaves out 3 configurations",
+        ),
     ],
 )
 def test_a_space_that_leaves_out_what_is_due_is_found(claim: dict, says: str) -> None:
-    assert says in next(space.space_errors(claim, {"space": space_of()}))
+    assert says in next(space.space_errors(claim, {"space": make_space()}))
 
 
 def test_a_space_that_adds_is_found() -> None:
-    less = space_of(rows={"sm_90": space_of()["rows"]["sm_90"][:3]})
+    less = make_space(rows={"sm_90": make_space()["rows"]["sm_90"][:3]})
     assert "1 unexpected configurations" in next(
-        space.space_errors({"space": space_of(1)}, {"space": less})
+        space.space_errors({"space": make_space(1)}, {"space": less})
     )
     assert (
-        next(space.space_errors({"space": space_of(1)}, {})) == "has a space, which is not expected"
+        next(space.space_errors({"space": make_space(1)}, {}))
+        == "has a space, which is not expected"
     )

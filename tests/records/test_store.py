@@ -19,67 +19,69 @@ from warpshelf.records import schema, store
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
+def new_checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
 @pytest.fixture
-def checked(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path).checked()
+def cpu_checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path).add_cpu_records()
 
 
 @pytest.fixture
-def softmax(checkout: Checkout) -> Snippet:
-    return checkout.snippets[0]
+def softmax_snippet(new_checkout: Checkout) -> Snippet:
+    return new_checkout.snippets[0]
 
 
 # --- reading and writing
 
 
-def test_what_is_written_is_read_again(checkout: Checkout, softmax: Snippet) -> None:
-    made = checkout.record()
-    assert store.save_record(softmax, made) is not None
-    path = store.record_path(softmax, "imaginary-g9-80gb")
-    assert path == softmax.folder / "results" / "imaginary-g9-80gb.json"
-    assert store.load_record(checkout.project, path) == made
-    assert store.load_records(softmax) == ({"imaginary-g9-80gb": made}, [])
+def test_what_is_written_is_read_again(new_checkout: Checkout, softmax_snippet: Snippet) -> None:
+    made = new_checkout.make_record()
+    assert store.save_record(softmax_snippet, made) is not None
+    path = store.record_path(softmax_snippet, "imaginary-g9-80gb")
+    assert path == softmax_snippet.folder / "results" / "imaginary-g9-80gb.json"
+    assert store.load_record(new_checkout.project, path) == made
+    assert store.load_records(softmax_snippet) == ({"imaginary-g9-80gb": made}, [])
 
 
-def shuffled(value: object) -> object:
+def shuffle_keys(value: object) -> object:
     """The same, with the keys of each object in another order."""
     if isinstance(value, dict):
-        pairs = [(key, shuffled(inner)) for key, inner in value.items()]
+        pairs = [(key, shuffle_keys(inner)) for key, inner in value.items()]
         random.Random(7).shuffle(pairs)
         return dict(pairs)
-    return [shuffled(item) for item in value] if isinstance(value, list) else value
+    return [shuffle_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def test_the_text_is_stable(checkout: Checkout, softmax: Snippet) -> None:
-    made = checkout.record()
-    store.save_record(softmax, shuffled(made))
-    text = store.record_path(softmax, "imaginary-g9-80gb").read_text()
+def test_the_text_is_stable(new_checkout: Checkout, softmax_snippet: Snippet) -> None:
+    made = new_checkout.make_record()
+    store.save_record(softmax_snippet, shuffle_keys(made))
+    text = store.record_path(softmax_snippet, "imaginary-g9-80gb").read_text()
     assert text == schema.record_text(made) and json.loads(text) == made
     assert [line for line in text.splitlines() if '"name": "online"' in line] != []
     keys = [key.rstrip("?") for key in schema.RECORD]
     assert sorted(json.loads(text), key=keys.index) == list(json.loads(text))
 
 
-def cpu(checkout: Checkout, **more: object) -> dict:
+def make_cpu_record(checkout: Checkout, **more: object) -> dict:
     """A record of a CPU with a case that it cannot check, and one that is timed elsewhere."""
-    rows = made_up_records.ladder()
-    skipped = made_up_records.case(
-        5, 5, [made_up_records.result("online", verdict="skipped", reason="none")]
+    rows = made_up_records.make_ladder()
+    skipped = made_up_records.make_case(
+        5, 5, [made_up_records.make_result("online", verdict="skipped", reason="none")]
     )
     del skipped["results"][0]["tolerance"]
-    due = made_up_records.due([*rows[:2], skipped, rows[2]])
-    return checkout.cpu() | {"cases": [*rows[:2], skipped], "due": due} | more
+    due = made_up_records.list_due([*rows[:2], skipped, rows[2]])
+    return checkout.make_cpu_record() | {"cases": [*rows[:2], skipped], "due": due} | more
 
 
-def test_the_file_of_a_cpu_is_short_and_says_as_much(checkout: Checkout, softmax: Snippet) -> None:
-    made = cpu(checkout)
-    store.save_record(softmax, shuffled(made))
-    path = store.record_path(softmax, "cpu")
-    assert store.load_record(checkout.project, path) == made
+def test_the_file_of_a_cpu_is_short_and_says_as_much(
+    new_checkout: Checkout, softmax_snippet: Snippet
+) -> None:
+    made = make_cpu_record(new_checkout)
+    store.save_record(softmax_snippet, shuffle_keys(made))
+    path = store.record_path(softmax_snippet, "cpu")
+    assert store.load_record(new_checkout.project, path) == made
     text = path.read_text()
     filed = json.loads(text)
     # What follows from the cases is left out, and what does not, stays.
@@ -92,35 +94,37 @@ def test_the_file_of_a_cpu_is_short_and_says_as_much(checkout: Checkout, softmax
 
 
 def test_a_file_that_has_rows_with_names_is_read_as_well(
-    checkout: Checkout, softmax: Snippet
+    new_checkout: Checkout, softmax_snippet: Snippet
 ) -> None:
-    made = cpu(checkout)
-    path = store.record_path(softmax, "cpu")
+    made = make_cpu_record(new_checkout)
+    path = store.record_path(softmax_snippet, "cpu")
     path.parent.mkdir(exist_ok=True)
     path.write_text(dump_json(made))
-    assert store.load_record(checkout.project, path) == made
+    assert store.load_record(new_checkout.project, path) == made
 
 
-LARGE = {"grids": [made_up_records.grids()[0] | {"caption": "c" * store.BULK}]}
+LARGE = {"grids": [made_up_records.make_grids()[0] | {"caption": "c" * store.BULK}]}
 
 
-def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippet) -> None:
-    made = cpu(checkout, **LARGE, timelines=made_up_records.timelines())
-    store.save_record(softmax, made)
-    path, pack = store.record_path(softmax, "cpu"), softmax.results / store.PACK
+def test_what_is_bulky_lies_packed_beside_it(
+    new_checkout: Checkout, softmax_snippet: Snippet
+) -> None:
+    made = make_cpu_record(new_checkout, **LARGE, timelines=made_up_records.make_timelines())
+    store.save_record(softmax_snippet, made)
+    path, pack = store.record_path(softmax_snippet, "cpu"), softmax_snippet.results / store.PACK
     filed = json.loads(path.read_text())
     assert filed["packed"] == ["grids"] and "timelines" in filed and "grids" not in filed
-    assert store.load_record(checkout.project, path) == made
+    assert store.load_record(new_checkout.project, path) == made
     before = pack.read_bytes()
     pack.unlink()
-    store.save_record(softmax, made | {"demo": "other\n"})
+    store.save_record(softmax_snippet, made | {"demo": "other\n"})
     assert pack.read_bytes() == before, "the same is packed to the same bytes"
     # Views that others keep there stay, and what a record no longer has goes.
     pack.write_bytes(files.pack_json({**files.read_sections(pack), "views": {"digest": ""}}))
-    store.save_record(softmax, cpu(checkout))
+    store.save_record(softmax_snippet, make_cpu_record(new_checkout))
     assert files.read_sections(pack) == {"views": {"digest": ""}}
-    store.save_record(softmax, checkout.record() | LARGE)
-    gpu = json.loads(store.record_path(softmax, "imaginary-g9-80gb").read_text())
+    store.save_record(softmax_snippet, new_checkout.make_record() | LARGE)
+    gpu = json.loads(store.record_path(softmax_snippet, "imaginary-g9-80gb").read_text())
     assert gpu["grids"] == LARGE["grids"]
 
 
@@ -138,17 +142,17 @@ def test_what_is_bulky_lies_packed_beside_it(checkout: Checkout, softmax: Snippe
     ],
 )
 def test_a_packed_file_that_is_not_its_records_is_told(
-    checkout: Checkout, softmax: Snippet, data: bytes | None, says: str
+    new_checkout: Checkout, softmax_snippet: Snippet, data: bytes | None, says: str
 ) -> None:
-    store.save_record(softmax, cpu(checkout, **LARGE))
-    pack = softmax.results / store.PACK
+    store.save_record(softmax_snippet, make_cpu_record(new_checkout, **LARGE))
+    pack = softmax_snippet.results / store.PACK
     if data is None:
         pack.unlink()
     elif data.startswith(b"\xfd") and says.startswith("lacks"):
-        pack.write_bytes(files.pack_json({"record": {"digest": softmax.digest}}))
+        pack.write_bytes(files.pack_json({"record": {"digest": softmax_snippet.digest}}))
     else:
         pack.write_bytes(data)
-    records, (finding,) = store.load_records(softmax)
+    records, (finding,) = store.load_records(softmax_snippet)
     assert records == {} and finding.path.endswith("results/cpu.xz") and says in finding.what
 
 
@@ -163,23 +167,30 @@ def test_a_packed_file_that_is_not_its_records_is_told(
     ],
 )
 def test_rows_that_are_not_of_their_columns_are_told(
-    checkout: Checkout, softmax: Snippet, change: Callable[[dict], object]
+    new_checkout: Checkout, softmax_snippet: Snippet, change: Callable[[dict], object]
 ) -> None:
-    store.save_record(softmax, cpu(checkout))
-    path = store.record_path(softmax, "cpu")
+    store.save_record(softmax_snippet, make_cpu_record(new_checkout))
+    path = store.record_path(softmax_snippet, "cpu")
     filed = json.loads(path.read_text())
     change(filed)
     path.write_text(json.dumps(filed))
-    records, (finding,) = store.load_records(softmax)
+    records, (finding,) = store.load_records(softmax_snippet)
     assert records == {} and "rows that do not fit its columns" in finding.what
 
 
 @pytest.mark.parametrize("key", ["date", "commit", "command"])
-def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet, key: str) -> None:
-    store.save_record(softmax, checkout.record())
-    before = checkout.files()
-    assert store.save_record(softmax, checkout.record(**{key: "2032-01-01T00:00:00Z"})) is None
-    assert checkout.files() == before
+def test_what_passes_alone_rewrites_nothing(
+    new_checkout: Checkout, softmax_snippet: Snippet, key: str
+) -> None:
+    store.save_record(softmax_snippet, new_checkout.make_record())
+    before = new_checkout.read_files()
+    assert (
+        store.save_record(
+            softmax_snippet, new_checkout.make_record(**{key: "2032-01-01T00:00:00Z"})
+        )
+        is None
+    )
+    assert new_checkout.read_files() == before
 
 
 @pytest.mark.parametrize(
@@ -189,52 +200,54 @@ def test_what_passes_alone_rewrites_nothing(checkout: Checkout, softmax: Snippet
         {"digest": "sha256:" + "00" * 32},
         {"method": 2},
         {"skips": [{"what": "everything", "reason": "why not"}]},
-        {"machine": made_up_records.machine() | {"torch": "2.14.0"}},
-        {"cases": made_up_records.ladder()[:2]},
+        {"machine": made_up_records.make_machine() | {"torch": "2.14.0"}},
+        {"cases": made_up_records.make_ladder()[:2]},
     ],
 )
-def test_any_other_change_rewrites(checkout: Checkout, softmax: Snippet, change: dict) -> None:
-    store.save_record(softmax, checkout.record())
-    later = checkout.record(date="2032-01-01T00:00:00Z", **change)
-    assert store.save_record(softmax, later) is not None
-    [(found, _)] = [store.load_records(softmax)]
+def test_any_other_change_rewrites(
+    new_checkout: Checkout, softmax_snippet: Snippet, change: dict
+) -> None:
+    store.save_record(softmax_snippet, new_checkout.make_record())
+    later = new_checkout.make_record(date="2032-01-01T00:00:00Z", **change)
+    assert store.save_record(softmax_snippet, later) is not None
+    [(found, _)] = [store.load_records(softmax_snippet)]
     assert found == {"imaginary-g9-80gb": later}
 
 
-def test_what_is_no_record_is_replaced(checkout: Checkout, softmax: Snippet) -> None:
-    path = store.record_path(softmax, "imaginary-g9-80gb")
+def test_what_is_no_record_is_replaced(new_checkout: Checkout, softmax_snippet: Snippet) -> None:
+    path = store.record_path(softmax_snippet, "imaginary-g9-80gb")
     path.parent.mkdir()
     path.write_text("{")
-    assert store.save_record(softmax, checkout.record()) is not None
-    assert store.load_record(checkout.project, path) == checkout.record()
+    assert store.save_record(softmax_snippet, new_checkout.make_record()) is not None
+    assert store.load_record(new_checkout.project, path) == new_checkout.make_record()
 
 
 def test_a_writer_that_dies_leaves_the_old_record(
-    checkout: Checkout, softmax: Snippet, monkeypatch: pytest.MonkeyPatch
+    new_checkout: Checkout, softmax_snippet: Snippet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.save_record(softmax, checkout.record())
-    before = checkout.files()
+    store.save_record(softmax_snippet, new_checkout.make_record())
+    before = new_checkout.read_files()
 
-    def die(*paths: object) -> None:
+    def die_writing(*paths: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", die)
+    monkeypatch.setattr(os, "replace", die_writing)
     with pytest.raises(KeyboardInterrupt):
-        store.save_record(softmax, checkout.record(demo="new\n"))
-    assert checkout.files() == before
+        store.save_record(softmax_snippet, new_checkout.make_record(demo="new\n"))
+    assert new_checkout.read_files() == before
 
 
 def test_the_files_of_a_folder_that_hold_no_record_are_found(
-    checkout: Checkout, softmax: Snippet
+    new_checkout: Checkout, softmax_snippet: Snippet
 ) -> None:
-    store.save_record(softmax, checkout.record())
-    results = softmax.results
+    store.save_record(softmax_snippet, new_checkout.make_record())
+    results = softmax_snippet.results
     (results / "broken.json").write_text("{")
-    (results / "moved.json").write_text(dump_json(checkout.record()))
-    (results / "foreign.json").write_text(dump_json(checkout.record("stream")))
+    (results / "moved.json").write_text(dump_json(new_checkout.make_record()))
+    (results / "foreign.json").write_text(dump_json(new_checkout.make_record("stream")))
     (results / ".half.json").write_text("{")  # a writer that was killed
     (results / "notes.txt").write_text("{")
-    records, findings = store.load_records(softmax)
+    records, findings = store.load_records(softmax_snippet)
     assert list(records) == ["imaginary-g9-80gb"]
     lines = sorted(map(str, findings))
     assert len(lines) == 3
@@ -243,5 +256,5 @@ def test_the_files_of_a_folder_that_hold_no_record_are_found(
     assert "is the record of softmax on imaginary-g9-80gb" in lines[2]
 
 
-def test_a_snippet_never_run_has_no_record(softmax: Snippet) -> None:
-    assert store.load_records(softmax) == ({}, [])
+def test_a_snippet_never_run_has_no_record(softmax_snippet: Snippet) -> None:
+    assert store.load_records(softmax_snippet) == ({}, [])

@@ -11,8 +11,7 @@ from xml.etree import ElementTree
 
 import made_up_records
 import pytest
-from made_up_records import exhibit, record, verified
-from made_up_records import timelines as invented
+from made_up_records import make_exhibit, make_record, make_timelines, make_verified
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
@@ -34,25 +33,27 @@ def tree_of(html: str) -> ElementTree.Element:
     return ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + len("</svg>")])
 
 
-def picture(name: str) -> tuple[Timeline, ElementTree.Element]:
+def read_picture(name: str) -> tuple[Timeline, ElementTree.Element]:
     return Timeline(ROWS[name]), tree_of(DRAWN[name])
 
 
-def number(node: ElementTree.Element, key: str) -> float:
+def read_number(node: ElementTree.Element, key: str) -> float:
     return float(node.get(key, ""))
 
 
-def boxes(tree: ElementTree.Element) -> list[ElementTree.Element]:
+def find_passes(tree: ElementTree.Element) -> list[ElementTree.Element]:
     """The passes: rectangles that are no bar, less those of the legend."""
-    found = [node for node in tree.iter(f"{NS}rect") if number(node, "height") > 2]
-    foot = max(number(node, "y") for node in found)
-    return [node for node in found if number(node, "y") < foot]
+    found = [node for node in tree.iter(f"{NS}rect") if read_number(node, "height") > 2]
+    foot = max(read_number(node, "y") for node in found)
+    return [node for node in found if read_number(node, "y") < foot]
 
 
 @each_name
 def test_every_pass_is_a_box_where_and_as_long_as_it_is(name: str) -> None:
-    shown, tree = picture(name)
-    drawn = sorted((number(node, "x"), number(node, "width")) for node in boxes(tree))
+    shown, tree = read_picture(name)
+    drawn = sorted(
+        (read_number(node, "x"), read_number(node, "width")) for node in find_passes(tree)
+    )
     unit = diagrams.UNIT / shown.unit
     due = sorted(
         (diagrams.LEFT + one.start * unit + 0.7, (one.end - one.start) * unit - 1.4)
@@ -64,8 +65,11 @@ def test_every_pass_is_a_box_where_and_as_long_as_it_is(name: str) -> None:
 
 @each_name
 def test_boxes_of_a_picture_never_overlap(name: str) -> None:
-    _, tree = picture(name)
-    placed = [tuple(number(n, key) for key in ("x", "y", "width", "height")) for n in boxes(tree)]
+    _, tree = read_picture(name)
+    placed = [
+        tuple(read_number(n, key) for key in ("x", "y", "width", "height"))
+        for n in find_passes(tree)
+    ]
     for i, (x, y, wide, high) in enumerate(placed):
         for x2, y2, wide2, high2 in placed[i + 1 :]:
             beside = x + wide <= x2 or x2 + wide2 <= x
@@ -74,11 +78,11 @@ def test_boxes_of_a_picture_never_overlap(name: str) -> None:
 
 @each_name
 def test_a_picture_has_room_for_its_words(name: str) -> None:
-    _, tree = picture(name)
+    _, tree = read_picture(name)
     left, top, width, height = map(float, tree.get("viewBox", "").split())
     spans = []
     for node in tree.iter(f"{NS}text"):
-        words, x, y = node.text or "", number(node, "x"), number(node, "y")
+        words, x, y = node.text or "", read_number(node, "x"), read_number(node, "y")
         wide = len(words) * svg.TEXT * 0.5
         x -= {"end": wide, "middle": wide / 2}.get(node.get("text-anchor", ""), 0)
         assert left <= x and x + wide <= left + width and top < y <= top + height, words
@@ -90,21 +94,21 @@ def test_a_picture_has_room_for_its_words(name: str) -> None:
 
 @each_name
 def test_idle_time_is_drawn_as_long_as_it_is(name: str) -> None:
-    shown, tree = picture(name)
+    shown, tree = read_picture(name)
     lines = [node for node in tree.iter(f"{NS}line") if "ws-grid" in node.get("class", "")]
-    drawn = sum(number(node, "x2") - number(node, "x1") for node in lines)
+    drawn = sum(read_number(node, "x2") - read_number(node, "x1") for node in lines)
     idle = sum(shown.idle_time(rank) for rank in range(shown.ranks))
     assert drawn == pytest.approx(idle * diagrams.UNIT / shown.unit, abs=0.11 * len(lines))
 
 
 def test_all_pictures_share_one_scale() -> None:
-    views = {picture(name)[1].get("viewBox", "").split()[2] for name in ROWS}
+    views = {read_picture(name)[1].get("viewBox", "").split()[2] for name in ROWS}
     assert len(views) == 1
 
 
 @each_name
 def test_pictures_are_accessible_and_follow_the_page(name: str) -> None:
-    shown, tree = picture(name)
+    shown, tree = read_picture(name)
     assert tree.get("role") == "img" and tree.get("width") is None and tree.get("height") is None
     assert shown.title == (tree.findtext(f"{NS}title") or "")
     told = tree.findtext(f"{NS}desc") or ""
@@ -156,23 +160,27 @@ def test_every_kind_that_the_contract_knows_is_drawn() -> None:
 
 def test_hostile_words_stay_words() -> None:
     words = '<script>alert(1)</script> "q" \'p\' `c`\n\n--8<-- "x.md"\n&lt; \x1b[31m'
-    row = invented()[1] | {"title": words, "note": words, "other": words}
+    row = make_timelines()[1] | {"title": words, "note": words, "other": words}
     [html] = diagrams.draw_timelines([row]).values()
     assert "<script" not in html and "--8<--" not in html and "`" not in html
     assert tree_of(html).findtext(f"{NS}title")
 
 
 def test_only_the_present_code_is_drawn() -> None:
-    found = record(0, timelines=invented())
-    drawn = render_pictures(exhibit(verified(found)), ["timelines/pair", "timelines/zb-h3"])
+    found = make_record(0, timelines=make_timelines())
+    drawn = render_pictures(
+        make_exhibit(make_verified(found)), ["timelines/pair", "timelines/zb-h3"]
+    )
     assert set(drawn) == {f"timelines/{name}" for name in ("one-by-one", "pair", "zb-h3")}
     assert drawn["timelines/pair"].startswith("<figure")
     gone = [drawn["timelines/zb-h3"]]
     for state in ("stale", "failed"):
-        withheld = render_pictures(exhibit(MachineState(found, state, "cpu")), ["timelines/pair"])
+        withheld = render_pictures(
+            make_exhibit(MachineState(found, state, "cpu")), ["timelines/pair"]
+        )
         assert set(withheld) == {"timelines/pair"}
         gone.append(withheld["timelines/pair"].replace("pair", "zb-h3"))
-    absent = exhibit(MachineState(None, "not measured", "cpu"))
+    absent = make_exhibit(MachineState(None, "not measured", "cpu"))
     gone.append(render_pictures(absent, ["timelines/zb-h3"])["timelines/zb-h3"])
     for text in gone:
         assert "The picture zb-h3 is withheld" in unescape(text) and "shelf run softmax" in text
@@ -182,51 +190,51 @@ def test_only_the_present_code_is_drawn() -> None:
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(row: dict) -> ET.Element:
+def draw_row(row: dict) -> ET.Element:
     return ET.fromstring(re.search(r"<svg.*</svg>", draw_grid(row), re.S)[0])
 
 
 def cells_of(row: dict) -> list[tuple[float, ...]]:
     return [
         tuple(float(one.get(key)) for key in ("x", "y", "width", "height"))
-        for one in drawn(row).iter(f"{SVG}rect")
+        for one in draw_row(row).iter(f"{SVG}rect")
     ]
 
 
 def test_each_grid_has_its_picture() -> None:
-    assert list(draw_grids(made_up_records.grids())) == ["padded", "single"]
+    assert list(draw_grids(made_up_records.make_grids())) == ["padded", "single"]
 
 
 def test_every_cell_is_drawn_and_told() -> None:
-    row = made_up_records.grids()[0]
+    row = made_up_records.make_grids()[0]
     cells, legend = cells_of(row)[:4], cells_of(row)[4:]
     assert len(legend) == len(row["legend"])
     assert len({(x, y) for x, y, _, _ in cells}) == 4
     assert {y for _, y, _, _ in cells} == {0.7, round(HEIGHT + 0.7, 1)}
     (left, _, width, _), (right, _, _, _) = cells[:2]
     assert left + width <= right
-    words = [one.text for one in drawn(row).iter(f"{SVG}text")]
+    words = [one.text for one in draw_row(row).iter(f"{SVG}text")]
     assert {"row ↓ · bank →", "0", "1", "3", "first half"} <= set(words)
-    assert "row 0: 0 1. row 1: - 3." in drawn(row).find(f"{SVG}desc").text
+    assert "row 0: 0 1. row 1: - 3." in draw_row(row).find(f"{SVG}desc").text
 
 
 def test_nothing_leaves_the_picture() -> None:
-    long = made_up_records.grids()[0] | {
+    long = made_up_records.make_grids()[0] | {
         "across": "a bank of shared memory, each of them four bytes wide"
     }
-    for row in (*made_up_records.grids(), long):
-        _, top, width, height = map(float, drawn(row).get("viewBox").split())
+    for row in (*made_up_records.make_grids(), long):
+        _, top, width, height = map(float, draw_row(row).get("viewBox").split())
         for x, y, wide, high in cells_of(row):
             assert x >= 0 and x + wide <= width
             assert y >= top and y + high <= top + height
-        for one in drawn(row).iter(f"{SVG}text"):
+        for one in draw_row(row).iter(f"{SVG}text"):
             assert 0 <= float(one.get("x")) <= width
             assert top < float(one.get("y")) < top + height
 
 
 def test_what_a_model_says_is_data() -> None:
     hostile = "</svg><script>alert(1)</script>"
-    row = made_up_records.grids()[0] | {
+    row = made_up_records.make_grids()[0] | {
         "caption": hostile,
         "across": hostile,
         "legend": [[1, hostile]],

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from made_up_records import (
     CODE,
     GPU,
-    case,
-    compiled,
-    exhibit,
-    facts,
-    measured,
-    record,
-    result,
-    sweep,
-    verified,
+    make_case,
+    make_compiled,
+    make_exhibit,
+    make_facts,
+    make_measured,
+    make_record,
+    make_result,
+    make_sweep,
+    make_verified,
 )
 
 from warpshelf.render.fragments import KEYS, build_fragments
@@ -82,14 +82,14 @@ class Page(HTMLParser):
         self.text += data
 
     @property
-    def words(self) -> str:
+    def joined_words(self) -> str:
         return " ".join(self.text.split())
 
-    def links(self) -> list[str | None]:
+    def list_targets(self) -> list[str | None]:
         return [value for name, value in self.attributes if name == "href"]
 
 
-def extensions() -> tuple[list[str], dict]:
+def read_extensions() -> tuple[list[str], dict]:
     """The Markdown extensions of the site, from its own configuration."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     found = yaml.safe_load(text[text.index("markdown_extensions:") :])["markdown_extensions"]
@@ -98,14 +98,14 @@ def extensions() -> tuple[list[str], dict]:
 
 
 @pytest.fixture(scope="module")
-def render(tmp_path_factory: pytest.TempPathFactory):
+def render_texts(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("fragments")
-    names, given_configs = extensions()
+    names, given_configs = read_extensions()
     snippets = dict(given_configs["pymdownx.snippets"], base_path=[str(folder)])
     assert snippets["check_paths"] is True
     configs = given_configs | {"pymdownx.snippets": snippets}
 
-    def through(*texts: str) -> Page:
+    def include_texts(*texts: str) -> Page:
         """A page that includes each text, as the site does."""
         includes = []
         for number, text in enumerate(texts):
@@ -114,228 +114,258 @@ def render(tmp_path_factory: pytest.TempPathFactory):
         md = markdown.Markdown(extensions=names, extension_configs=configs)
         return Page(md.convert("# Page\n\n" + "".join(includes) + "The end of the page.\n"))
 
-    return through
+    return include_texts
 
 
-def stale(found: dict) -> MachineState:
+def make_stale_state(found: dict) -> MachineState:
     return MachineState(found, "stale", found["machine"]["slug"])
 
 
 def only_compiled() -> MachineState:
-    return MachineState(record(0, [], demo=""), "compiled", "cpu", "TMA has no host execution.")
+    return MachineState(
+        make_record(0, [], demo=""), "compiled", "cpu", "TMA has no host execution."
+    )
 
 
 def test_every_key_is_there_and_none_is_empty_for_a_measured_kernel() -> None:
-    parts = build_fragments(exhibit(measured(), verified()))
+    parts = build_fragments(make_exhibit(make_measured(), make_verified()))
     assert tuple(parts) == KEYS
     assert all(text.strip() for text in parts.values())
 
 
-def test_a_measured_page_shows_numbers_plot_and_provenance(render) -> None:
-    page = render(build_fragments(exhibit(measured(), verified()))["whole"])
-    assert "49.1 µs" in page.words and "3.10e-8" in page.words and "svg" in page.tags
-    assert f"Measured on {GPU}, 6 May 2031, commit abc1234" in page.words
-    assert "1980 MHz SM" in page.words and "sha256:5a5a5a5a5a5a" in page.words
-    assert "/records/softmax/imaginary-g9-80gb.json" in page.links()
-    assert "/records/softmax/cpu.json" in page.links()
-    assert f"verified and timed on {GPU}, 6 May 2031" in page.words
-    assert "executed from its PTX for sm_80, sm_90 and sm_100 on a CPU, 6 May 2031" in page.words
-    assert "Not measured on a GPU" not in page.words
-    assert page.words.endswith("The end of the page.")
+def test_a_measured_page_shows_numbers_plot_and_provenance(render_texts) -> None:
+    page = render_texts(build_fragments(make_exhibit(make_measured(), make_verified()))["whole"])
+    assert "49.1 µs" in page.joined_words and "3.10e-8" in page.joined_words and "svg" in page.tags
+    assert f"Measured on {GPU}, 6 May 2031, commit abc1234" in page.joined_words
+    assert "1980 MHz SM" in page.joined_words and "sha256:5a5a5a5a5a5a" in page.joined_words
+    assert "/records/softmax/imaginary-g9-80gb.json" in page.list_targets()
+    assert "/records/softmax/cpu.json" in page.list_targets()
+    assert f"verified and timed on {GPU}, 6 May 2031" in page.joined_words
+    assert (
+        "executed from its PTX for sm_80, sm_90 and sm_100 on a CPU, 6 May 2031"
+        in page.joined_words
+    )
+    assert "Not measured on a GPU" not in page.joined_words
+    assert page.joined_words.endswith("The end of the page.")
 
 
-def test_each_part_stands_alone(render) -> None:
-    second = record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
-    parts = build_fragments(exhibit(measured(), measured(second), verified()))
+def test_each_part_stands_alone(render_texts) -> None:
+    second = make_record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
+    parts = build_fragments(make_exhibit(make_measured(), make_measured(second), make_verified()))
     # Page asserts that ids differ; `whole` brings the idea along, as `folded` does.
-    page = render(*(parts[key] for key in KEYS if key not in ("idea", "folded")))
-    assert page.words.endswith("The end of the page.")
+    page = render_texts(*(parts[key] for key in KEYS if key not in ("idea", "folded")))
+    assert page.joined_words.endswith("The end of the page.")
     for key in ("accuracy", "timing", "plot", "compile", "provenance"):
-        single = render(parts[key])
-        assert "/records/softmax/imaginary-g9-80gb.json" in single.links(), key
-        assert "shelf run softmax" in single.words, key
+        single = render_texts(parts[key])
+        assert "/records/softmax/imaginary-g9-80gb.json" in single.list_targets(), key
+        assert "shelf run softmax" in single.joined_words, key
 
 
-def test_folded_is_the_whole_without_open_code(render) -> None:
-    both = exhibit(measured(), verified())
+def test_folded_is_the_whole_without_open_code(render_texts) -> None:
+    both = make_exhibit(make_measured(), make_verified())
     shown = replace(both, code=both.code[:1])
     parts = build_fragments(shown)
     whole, folded = parts["whole"], parts["folded"]
     assert folded.count('??? abstract "All of ') == 1
     opened = re.search(r"\n\n```python title=.*?\n```(?=\n\n)", whole, re.S)
     assert opened is not None and whole.replace(opened[0], "") == folded
-    assert render(folded).words.endswith("The end of the page.")
+    assert render_texts(folded).joined_words.endswith("The end of the page.")
 
 
 def test_a_file_without_sections_is_folded_whole() -> None:
-    bare = replace(exhibit(verified()), code=[Listing("Python", "python", "x.py", "a = 1\n", "")])
+    bare = replace(
+        make_exhibit(make_verified()), code=[Listing("Python", "python", "x.py", "a = 1\n", "")]
+    )
     fold = 'All of x.py"\n\n    ```{ .python title="x.py" data-search-exclude="yes" }\n'
     assert fold in build_fragments(bare)["folded"]
     assert "\n```python" in build_fragments(bare)["whole"]
 
 
-def test_a_verified_page_has_errors_and_output_and_no_times(render) -> None:
-    found = record(0)
+def test_a_verified_page_has_errors_and_output_and_no_times(render_texts) -> None:
+    found = make_record(0)
     for item in found["cases"]:
         for entry in item["results"]:
             entry["time"] = {"median": 7.77e-5, "p20": 7.77e-5, "p80": 7.77e-5, "n": 777}
         item["timed"] = True
-    parts = build_fragments(exhibit(verified(found)))
+    parts = build_fragments(make_exhibit(make_verified(found)))
     for key, text in parts.items():
-        page = render(text)
-        assert "svg" not in page.tags and "77" not in page.words.replace("777×", ""), key
-    page = render(parts["whole"])
-    assert "executed from its PTX" in page.words and "row sums 1.000" in page.words
-    assert "3.10e-8" in page.words
-    assert "Not measured on a GPU yet. On a machine with a GPU, shelf run softmax" in page.words
-    assert "No times are recorded" in render(parts["timing"]).words
-    assert "shelf run softmax" in render(parts["timing"]).words
+        page = render_texts(text)
+        assert "svg" not in page.tags and "77" not in page.joined_words.replace("777×", ""), key
+    page = render_texts(parts["whole"])
+    assert "executed from its PTX" in page.joined_words and "row sums 1.000" in page.joined_words
+    assert "3.10e-8" in page.joined_words
+    assert (
+        "Not measured on a GPU yet. On a machine with a GPU, shelf run softmax" in page.joined_words
+    )
+    assert "No times are recorded" in render_texts(parts["timing"]).joined_words
+    assert "shelf run softmax" in render_texts(parts["timing"]).joined_words
 
 
-def test_a_compiled_page_has_figures_and_the_reason(render) -> None:
-    page = render(build_fragments(exhibit(only_compiled()))["whole"])
-    assert "Compiled only, not run on CPU: TMA has no host execution." in page.words
-    assert "registers 32 32 32" in page.words.replace("\n", " ")
-    assert "3.10e-8" not in page.words and "prints" not in page.words.split("Compiled ahead")[0]
+def test_a_compiled_page_has_figures_and_the_reason(render_texts) -> None:
+    page = render_texts(build_fragments(make_exhibit(only_compiled()))["whole"])
+    assert "Compiled only, not run on CPU: TMA has no host execution." in page.joined_words
+    assert "registers 32 32 32" in page.joined_words.replace("\n", " ")
+    assert (
+        "3.10e-8" not in page.joined_words
+        and "prints" not in page.joined_words.split("Compiled ahead")[0]
+    )
 
 
-def test_a_page_of_nothing_says_what_would_measure_it(render) -> None:
+def test_a_page_of_nothing_says_what_would_measure_it(render_texts) -> None:
     for states in ((), (MachineState(None, "not measured", "gpu", "no GPU was here"),)):
-        parts = build_fragments(exhibit(*states))
-        page = render(parts["whole"])
-        assert "Not measured on a GPU yet" in page.words and "shelf run softmax" in page.words
-        assert "def softmax" in page.words and "not measured on a GPU" in page.words
-        assert "No errors are recorded" in render(parts["accuracy"]).words
-    assert "yet: no GPU was here. On a machine" in page.words
+        parts = build_fragments(make_exhibit(*states))
+        page = render_texts(parts["whole"])
+        assert (
+            "Not measured on a GPU yet" in page.joined_words
+            and "shelf run softmax" in page.joined_words
+        )
+        assert "def softmax" in page.joined_words and "not measured on a GPU" in page.joined_words
+        assert "No errors are recorded" in render_texts(parts["accuracy"]).joined_words
+    assert "yet: no GPU was here. On a machine" in page.joined_words
 
 
-def test_a_second_gpu_without_a_record_is_named(render) -> None:
+def test_a_second_gpu_without_a_record_is_named(render_texts) -> None:
     absent = MachineState(None, "not measured", "imaginary-g7", "never lent")
-    page = render(build_fragments(exhibit(measured(), absent))["whole"])
-    assert "Not measured on imaginary-g7 yet: never lent. There, shelf run softmax" in page.words
-    assert "Not measured on a GPU yet" not in page.words
+    page = render_texts(build_fragments(make_exhibit(make_measured(), absent))["whole"])
+    assert (
+        "Not measured on imaginary-g7 yet: never lent. There, shelf run softmax"
+        in page.joined_words
+    )
+    assert "Not measured on a GPU yet" not in page.joined_words
 
 
-def test_an_unchecked_cpu_says_so(render) -> None:
+def test_an_unchecked_cpu_says_so(render_texts) -> None:
     absent = MachineState(None, "not measured", "cpu", "Triton is not for this system")
-    page = render(build_fragments(exhibit(absent))["whole"])
+    page = render_texts(build_fragments(make_exhibit(absent))["whole"])
     said = "Not checked on a CPU: Triton is not for this system."
-    assert f"{said} On a machine without a GPU, shelf run softmax does it." in page.words
-    page = render(build_fragments(exhibit(absent, needs={"gpus": 2}))["whole"])
-    assert said in page.words and "without a GPU" not in page.words
+    assert f"{said} On a machine without a GPU, shelf run softmax does it." in page.joined_words
+    page = render_texts(build_fragments(make_exhibit(absent, needs={"gpus": 2}))["whole"])
+    assert said in page.joined_words and "without a GPU" not in page.joined_words
 
 
 @pytest.mark.parametrize("state", ["stale", "failed"])
 def test_withheld_numbers_reach_no_page(state: str) -> None:
     """Two records with nothing in common but machine and date must look the same."""
-    other = record(
-        cases=sweep(("alpha", "beta")),
+    other = make_record(
+        cases=make_sweep(("alpha", "beta")),
         demo="other output 4711\n",
         ceilings={"copy_bytes_per_second": 1.234e12},
         conditions={"load": {"sm_mhz": 1111}},
-        compiled=[compiled("sm_75", "strange", registers=99)],
+        compiled=[make_compiled("sm_75", "strange", registers=99)],
         skips=[{"what": "secret", "reason": "secret"}],
-        facts=facts(),
+        facts=make_facts(),
         commit="fedcba9",
         digest="sha256:" + "77" * 32,
         command="shelf run --force",
     )
-    made = [exhibit(MachineState(r, state, r["machine"]["slug"], "why")) for r in (record(), other)]
+    made = [
+        make_exhibit(MachineState(r, state, r["machine"]["slug"], "why"))
+        for r in (make_record(), other)
+    ]
     assert build_fragments(made[0]) == build_fragments(made[1])
     assert render_badges(made[0]) == render_badges(made[1])
 
 
-def test_no_digits_of_stale_times_anywhere(render) -> None:
-    old = record(
-        cases=[case(4096, 4096, [result("one pass", 7.654321e-5, error=8.7654e-9)], timed=True)],
+def test_no_digits_of_stale_times_anywhere(render_texts) -> None:
+    old = make_record(
+        cases=[
+            make_case(
+                4096, 4096, [make_result("one pass", 7.654321e-5, error=8.7654e-9)], timed=True
+            )
+        ],
         date="2030-01-02T03:04:05Z",
     )
-    parts = build_fragments(exhibit(stale(old), verified()))
+    parts = build_fragments(make_exhibit(make_stale_state(old), make_verified()))
     for text in parts.values():
         assert not re.search(r"7[.]?6[.]?5|8[.]?7[.]?6[.]?5|4096", text)
-    page = render(parts["whole"])
-    assert f"Source changed since 2 Jan 2030 on {GPU}: the numbers of that run" in page.words
-    assert "def softmax" in page.words and "svg" not in page.tags
-    assert "/records/softmax/imaginary-g9-80gb.json" not in page.links()
-    assert "3.10e-8" in page.words  # of the CPU, whose record is current
+    page = render_texts(parts["whole"])
+    assert f"Source changed since 2 Jan 2030 on {GPU}: the numbers of that run" in page.joined_words
+    assert "def softmax" in page.joined_words and "svg" not in page.tags
+    assert "/records/softmax/imaginary-g9-80gb.json" not in page.list_targets()
+    assert "3.10e-8" in page.joined_words  # of the CPU, whose record is current
 
 
-def test_a_failed_run_shows_its_line_and_nothing_else(render) -> None:
+def test_a_failed_run_shows_its_line_and_nothing_else(render_texts) -> None:
     line = "one pass: error 3e-2 over 5e-6 <at m = 37>"
     state = MachineState(None, "failed", "imaginary-g9-80gb", line)
-    page = render(build_fragments(exhibit(state))["whole"])
-    assert f"The last run here failed (imaginary-g9-80gb): {line}. Nothing of it" in page.words
-    assert "not measured" not in page.words.lower()
+    page = render_texts(build_fragments(make_exhibit(state))["whole"])
+    assert (
+        f"The last run here failed (imaginary-g9-80gb): {line}. Nothing of it" in page.joined_words
+    )
+    assert "not measured" not in page.joined_words.lower()
 
 
-def test_several_machines_stand_in_tabs_newest_gpu_first(render) -> None:
-    old = record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
-    newer_cpu = record(0, date="2032-01-01T00:00:00Z")
-    given_states = (verified(newer_cpu), measured(old), measured())
-    parts = build_fragments(exhibit(*given_states))
+def test_several_machines_stand_in_tabs_newest_gpu_first(render_texts) -> None:
+    old = make_record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
+    newer_cpu = make_record(0, date="2032-01-01T00:00:00Z")
+    given_states = (make_verified(newer_cpu), make_measured(old), make_measured())
+    parts = build_fragments(make_exhibit(*given_states))
     labels = re.findall(r"<label[^>]*>(.*?)</label>", parts["whole"])
     assert labels == [GPU, "Imaginary G7", "CPU"]
     assert parts["timing"].count("<label") == 2
-    page = render(parts["whole"])
+    page = render_texts(parts["whole"])
     inputs = [v for k, v in page.attributes if k == "name" and (v or "").startswith("ws-softmax")]
     assert len(inputs) == 3 and len(set(inputs)) == 1
-    assert "<label" not in build_fragments(exhibit(measured()))["whole"]
+    assert "<label" not in build_fragments(make_exhibit(make_measured()))["whole"]
 
 
-def test_the_idea_carries_its_anchor_sections_and_sources(render) -> None:
+def test_the_idea_carries_its_anchor_sections_and_sources(render_texts) -> None:
     sources = [SourceLink("A [title](x)", "/kernels/softmax.md#reading-a"), SourceLink("Unlisted")]
     needs = {"sm": ">=90", "gpus": 2, "cpu": "no TMA"}
     needs["variants"] = {"bulk": {"sm": [90, 100], "why": "TMA", "cpu": "x"}}
-    page = render(build_fragments(exhibit(sources=sources, needs=needs))["idea"])
+    page = render_texts(build_fragments(make_exhibit(sources=sources, needs=needs))["idea"])
     assert ("id", "snippet-softmax") in page.attributes
-    assert page.links()[-1] == "/kernels/softmax.md#reading-a"
-    assert "Source: A [title](x); Unlisted" in page.words
-    assert "Shapes x (M, N) float32, rows contiguous -> y (M, N) float32" in page.words
-    assert "a GPU of SM 90 or above; 2 GPUs; not on a CPU: no TMA" in page.words
-    assert "bulk: SM 90 or 100 (TMA), not on a CPU: x" in page.words
+    assert page.list_targets()[-1] == "/kernels/softmax.md#reading-a"
+    assert "Source: A [title](x); Unlisted" in page.joined_words
+    assert "Shapes x (M, N) float32, rows contiguous -> y (M, N) float32" in page.joined_words
+    assert "a GPU of SM 90 or above; 2 GPUs; not on a CPU: no TMA" in page.joined_words
+    assert "bulk: SM 90 or 100 (TMA), not on a CPU: x" in page.joined_words
 
 
-def test_code_opens_at_its_section_with_the_whole_file_below(render) -> None:
-    parts = build_fragments(exhibit())
-    page = render(parts["code"])
-    assert page.words.index("def softmax") < page.words.index("All of softmax.py")
-    assert "8<" not in page.words and "import triton" in page.words
-    assert "__global__ void softmax" in page.words
+def test_code_opens_at_its_section_with_the_whole_file_below(render_texts) -> None:
+    parts = build_fragments(make_exhibit())
+    page = render_texts(parts["code"])
+    assert page.joined_words.index("def softmax") < page.joined_words.index("All of softmax.py")
+    assert "8<" not in page.joined_words and "import triton" in page.joined_words
+    assert "__global__ void softmax" in page.joined_words
     assert extract_section(CODE, "kernel").startswith("@triton.jit")
 
 
-def test_a_model_has_facts_and_is_not_expected_on_a_gpu(render) -> None:
-    found = record(0, [], facts=facts(), compiled=[], skips=[], kind="model")
-    made = exhibit(verified(found), kind="model")
-    page = render(build_fragments(made)["whole"])
-    assert "Online normalizer calculation" in page.words and "6 738 415 616" in page.words
-    assert "GPU" not in page.words.replace("times on a GPU", "")
+def test_a_model_has_facts_and_is_not_expected_on_a_gpu(render_texts) -> None:
+    found = make_record(0, [], facts=make_facts(), compiled=[], skips=[], kind="model")
+    made = make_exhibit(make_verified(found), kind="model")
+    page = render_texts(build_fragments(made)["whole"])
+    assert (
+        "Online normalizer calculation" in page.joined_words
+        and "6 738 415 616" in page.joined_words
+    )
+    assert "GPU" not in page.joined_words.replace("times on a GPU", "")
 
 
-def test_skips_are_listed_with_their_reasons(render) -> None:
-    page = render(build_fragments(exhibit(verified()))["accuracy"])
-    assert "Not run here: bulk copy: needs SM 90 or above; this GPU is SM 80" in page.words
+def test_skips_are_listed_with_their_reasons(render_texts) -> None:
+    page = render_texts(build_fragments(make_exhibit(make_verified()))["accuracy"])
+    assert "Not run here: bulk copy: needs SM 90 or above; this GPU is SM 80" in page.joined_words
 
 
-def test_the_commands_are_shown(render) -> None:
-    page = render(build_fragments(exhibit())["reproduce"])
+def test_the_commands_are_shown(render_texts) -> None:
+    page = render_texts(build_fragments(make_exhibit())["reproduce"])
     for command in ("python snippets/softmax/softmax.py", "shelf run softmax", "shelf compare"):
-        assert command in page.words
+        assert command in page.joined_words
 
 
 def hostile_exhibit(text: str, lines: str) -> SnippetPage:
-    found = record(demo=lines, device=text, commit=text, command=text)
+    found = make_record(demo=lines, device=text, commit=text, command=text)
     for item in found["cases"]:
         item["case"]["dtype"] = text
         for entry in item["results"]:
             entry |= {"name": text + entry["name"], "reason": text}
-    found["compiled"] = [compiled(text, text, variant=text, compiler=text)]
+    found["compiled"] = [make_compiled(text, text, variant=text, compiler=text)]
     found["skips"] = [{"what": text, "reason": text}]
-    found["facts"] = [fact | {"name": text, "unit": text, "source": text} for fact in facts()]
+    found["facts"] = [fact | {"name": text, "unit": text, "source": text} for fact in make_facts()]
     for key in ("driver", "cuda", "torch", "triton", "python", "os"):
         found["machine"][key] = text
-    return exhibit(
-        measured(found),
+    return make_exhibit(
+        make_measured(found),
         MachineState(None, "failed", "g7", text),
         MachineState(None, "not measured", "cpu", text),
         title=text,
@@ -346,18 +376,18 @@ def hostile_exhibit(text: str, lines: str) -> SnippetPage:
     )
 
 
-def test_hostile_text_is_shown_and_does_nothing(render) -> None:
+def test_hostile_text_is_shown_and_does_nothing(render_texts) -> None:
     parts = build_fragments(hostile_exhibit(HOSTILE, LINES))
     for key, text in parts.items():
-        page = render(text)
+        page = render_texts(text)
         assert not {"script", "img", "strong>b"} & set(page.tags), key
         assert not [k for k, _ in page.attributes if k.startswith("on")], key
-        assert all((link or "").startswith(("/", "#")) for link in page.links()), key
-        assert page.words.endswith("The end of the page."), key
-    shown = render(parts["whole"])
-    assert "<script>alert(1)</script> <img src=x onerror=alert(1)>" in shown.words
-    assert '--8<-- "nowhere.md"' in render(parts["output"]).words
-    assert '--8<-- "nowhere.md"' in render(parts["code"]).words
+        assert all((link or "").startswith(("/", "#")) for link in page.list_targets()), key
+        assert page.joined_words.endswith("The end of the page."), key
+    shown = render_texts(parts["whole"])
+    assert "<script>alert(1)</script> <img src=x onerror=alert(1)>" in shown.joined_words
+    assert '--8<-- "nowhere.md"' in render_texts(parts["output"]).joined_words
+    assert '--8<-- "nowhere.md"' in render_texts(parts["code"]).joined_words
     assert "\x1b" not in shown.text and "[31m" not in shown.text
 
 
@@ -371,13 +401,13 @@ TEXT = st.one_of(
 
 @settings(max_examples=30)
 @given(TEXT, TEXT)
-def test_no_text_breaks_the_page(render, text: str, lines: str) -> None:
+def test_no_text_breaks_the_page(render_texts, text: str, lines: str) -> None:
     made = build_fragments(hostile_exhibit(text, lines))
-    page = render(made["whole"], made["accuracy"], made["provenance"])
+    page = render_texts(made["whole"], made["accuracy"], made["provenance"])
     calm = build_fragments(hostile_exhibit("word", lines and "word\n"))
-    expected = render(calm["whole"], calm["accuracy"], calm["provenance"])
+    expected = render_texts(calm["whole"], calm["accuracy"], calm["provenance"])
     assert {t for t in page.tags if t != "span"} <= {t for t in expected.tags} | {"dl", "dt", "dd"}
-    assert page.words.endswith("The end of the page.")
+    assert page.joined_words.endswith("The end of the page.")
 
 
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63))
@@ -422,13 +452,12 @@ FACTS = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-def texts(value: object) -> Iterator[str]:
-    """The texts in `value`."""
+def collect_texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from texts(inner)
+            yield from collect_texts(inner)
 
 
 @settings(max_examples=60)
@@ -440,15 +469,17 @@ def texts(value: object) -> Iterator[str]:
     st.text(max_size=30),
 )
 def test_any_record_gives_a_sound_page(
-    render, cases: list[dict], rows: list[dict], state: str, gpus: int, date: str
+    render_texts, cases: list[dict], rows: list[dict], state: str, gpus: int, date: str
 ) -> None:
-    found = record(gpus, cases, facts=rows, date=date)
-    made = build_fragments(exhibit(MachineState(found, state, found["machine"]["slug"])))
-    page = render(made["whole"])
+    found = make_record(gpus, cases, facts=rows, date=date)
+    made = build_fragments(make_exhibit(MachineState(found, state, found["machine"]["slug"])))
+    page = render_texts(made["whole"])
     unread = re.compile(r"(?<![\w/])(nan|inf|None|-0)(?![\w.])")
-    if not unread.search(" ".join(texts([cases, rows, date]))):  # such a text is shown as it is
-        assert not unread.search(page.words.split("All of")[-1])
-    assert "Exception" not in page.words
+    if not unread.search(
+        " ".join(collect_texts([cases, rows, date]))
+    ):  # such a text is shown as it is
+        assert not unread.search(page.joined_words.split("All of")[-1])
+    assert "Exception" not in page.joined_words
 
 
 @pytest.mark.parametrize(
@@ -462,7 +493,7 @@ def test_any_record_gives_a_sound_page(
 )
 def test_what_goes_into_paths_and_links_is_checked(more: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        exhibit(**more)
+        make_exhibit(**more)
 
 
 @pytest.mark.parametrize(

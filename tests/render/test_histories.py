@@ -8,7 +8,15 @@ from html import unescape
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_records import case, exhibit, machine, measured, record, result, verified
+from made_up_records import (
+    make_case,
+    make_exhibit,
+    make_machine,
+    make_measured,
+    make_record,
+    make_result,
+    make_verified,
+)
 from support.shown_html import plain_words as words
 
 from warpshelf.records.history import Version
@@ -25,22 +33,24 @@ DRIVERS = ("driver 1", "driver 2", "driver 3")
 BAD = '<script>alert(1)</script> "x" --8<-- "y" [a](b)'
 
 
-def made(*factors: float, n: int = 1, date: str = "2031-05-06T07:08:09Z", **more: object) -> dict:
+def make_timed(
+    *factors: float, n: int = 1, date: str = "2031-05-06T07:08:09Z", **more: object
+) -> dict:
     """A record of `n` timed cases, in which functions take such factors of the usual."""
     software = more.pop("software", {})
-    rows = [result(f"way {at}", 1e-4 * factor) for at, factor in enumerate(factors)]
-    rows.append(result("torch", 1e-4, "peer"))
-    cases = [case(4096, 4096 + at, copy.deepcopy(rows), timed=True) for at in range(n)]
-    return record(cases=cases, date=date, **more) | {"machine": machine() | software}
+    rows = [make_result(f"way {at}", 1e-4 * factor) for at, factor in enumerate(factors)]
+    rows.append(make_result("torch", 1e-4, "peer"))
+    cases = [make_case(4096, 4096 + at, copy.deepcopy(rows), timed=True) for at in range(n)]
+    return make_record(cases=cases, date=date, **more) | {"machine": make_machine() | software}
 
 
-def beside(*records: dict, apart: tuple[str, ...] = DRIVERS) -> SnippetPage:
+def make_machine_page(*records: dict, apart: tuple[str, ...] = DRIVERS) -> SnippetPage:
     """An exhibit of one machine with several records, told apart by such words."""
     states = [
         MachineState(found, "measured", key, apart=words)
         for found, key, words in zip(records, record_keys(SLUG), apart, strict=False)
     ]
-    return exhibit(*states, verified())
+    return make_exhibit(*states, make_verified())
 
 
 def over_time(*records: dict, slower: str = "", **more: object) -> SnippetPage:
@@ -48,14 +58,16 @@ def over_time(*records: dict, slower: str = "", **more: object) -> SnippetPage:
     path = f"snippets/softmax/results/{SLUG}.json"
     versions = [Version(one, f"{at:040x}", path) for at, one in enumerate(records)]
     versions[-1] = versions[-1]._replace(slower=slower)
-    return exhibit(measured(records[-1]), verified(), history={SLUG: versions}, **more)
+    return make_exhibit(
+        make_measured(records[-1]), make_verified(), history={SLUG: versions}, **more
+    )
 
 
 # Side by side.
 
 
 def test_where_records_disagree_is_said_above_the_times() -> None:
-    shown = beside(made(1.0, 1.0), made(1.3, 1.02))
+    shown = make_machine_page(make_timed(1.0, 1.0), make_timed(1.3, 1.02))
     text = words(render_disagreements(shown))
     assert text.startswith("Two records of Imaginary G9 80GB disagree by more than the spread of")
     assert "in 1 of 3 times. Both are kept" in text
@@ -72,7 +84,9 @@ def test_where_records_disagree_is_said_above_the_times() -> None:
 
 
 def test_many_disagreements_fold_and_many_records_are_all_there() -> None:
-    html = render_disagreements(beside(made(1.0, n=5), made(1.3, n=5), made(2.0, n=5)))
+    html = render_disagreements(
+        make_machine_page(make_timed(1.0, n=5), make_timed(1.3, n=5), make_timed(2.0, n=5))
+    )
     assert '<details class="ws-fold ws-apart"><summary>' in html
     text = words(html)
     assert "Three records" in text and "All are kept" in text and "in 5 of 10 times" in text
@@ -80,15 +94,15 @@ def test_many_disagreements_fold_and_many_records_are_all_there() -> None:
 
 
 def test_records_that_agree_by_now_say_so() -> None:
-    text = words(render_disagreements(beside(made(1.0), made(1.001))))
+    text = words(render_disagreements(make_machine_page(make_timed(1.0), make_timed(1.001))))
     assert "Two records of Imaginary G9 80GB agree within the spread of both" in text
-    assert render_disagreements(beside(made(1.0))) == ""
-    stale = MachineState(made(3.0), "stale", f"{SLUG}.2", apart="driver 2")
-    assert render_disagreements(exhibit(measured(made(1.0)), stale)) == ""
+    assert render_disagreements(make_machine_page(make_timed(1.0))) == ""
+    stale = MachineState(make_timed(3.0), "stale", f"{SLUG}.2", apart="driver 2")
+    assert render_disagreements(make_exhibit(make_measured(make_timed(1.0)), stale)) == ""
 
 
 def test_a_kind_of_machine_counts_once() -> None:
-    shown = [beside(made(1.0), made(1.3))]
+    shown = [make_machine_page(make_timed(1.0), make_timed(1.3))]
     assert results.count_snippets(shown).gpus == ("Imaginary G9 80GB",)
     from warpshelf.readings.model import Shelf
 
@@ -96,9 +110,11 @@ def test_a_kind_of_machine_counts_once() -> None:
 
 
 def test_columns_are_named_by_what_all_their_records_share() -> None:
-    first = beside(made(1.0), made(1.3))
-    other = beside(made(1.0), made(1.3), apart=("made by Ada", "made by Grace"))
-    alone = exhibit(measured(made(1.0)), id="alone")
+    first = make_machine_page(make_timed(1.0), make_timed(1.3))
+    other = make_machine_page(
+        make_timed(1.0), make_timed(1.3), apart=("made by Ada", "made by Grace")
+    )
+    alone = make_exhibit(make_measured(make_timed(1.0)), id="alone")
     names = [one.name for one in machine_comparison.rank_machines([first])]
     assert names == ["Imaginary G9 80GB, driver 1", "Imaginary G9 80GB, driver 2"]
     names = [one.name for one in machine_comparison.rank_machines([first, other, alone])]
@@ -112,8 +128,8 @@ def test_columns_are_named_by_what_all_their_records_share() -> None:
 
 
 def test_two_versions_are_drawn_and_one_is_not() -> None:
-    first = made(1.0, 1.0, software={"driver": "550.1"})
-    again = made(0.8, 1.001, date="2031-09-01T00:00:00Z")
+    first = make_timed(1.0, 1.0, software={"driver": "550.1"})
+    again = make_timed(0.8, 1.001, date="2031-09-01T00:00:00Z")
     shown = over_time(first, again)
     html = build_fragments(shown)["history"]
     assert html.count("<figure") == 1 and html.count('class="ws-changed"') == 2
@@ -129,22 +145,22 @@ def test_two_versions_are_drawn_and_one_is_not() -> None:
 
 
 def test_an_axis_that_does_not_start_at_0_says_so() -> None:
-    near = build_fragments(over_time(made(1.0), made(1.05)))["history"]
+    near = build_fragments(over_time(make_timed(1.0), make_timed(1.05)))["history"]
     assert "The axis starts at 1.20 TB/s" in words(near)
-    far = build_fragments(over_time(made(1.0), made(3.0)))["history"]
+    far = build_fragments(over_time(make_timed(1.0), make_timed(3.0)))["history"]
     assert "The axis starts" not in words(far) and "dotted" not in far
 
 
 def test_earlier_times_stand_in_no_ones_place() -> None:
-    stale = MachineState(made(1.0), "stale", SLUG)
-    versions = [Version(made(one), None, "x") for one in (1.0, 2.0)]
-    parts = build_fragments(exhibit(stale, verified(), history={SLUG: versions}))
+    stale = MachineState(make_timed(1.0), "stale", SLUG)
+    versions = [Version(make_timed(one), None, "x") for one in (1.0, 2.0)]
+    parts = build_fragments(make_exhibit(stale, make_verified(), history={SLUG: versions}))
     assert all("µs" not in parts[key] for key in ("history", "whole", "timing"))
 
 
 def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
-    first, last = made(1.0, n=5), made(1.0, n=5)
-    last["cases"][3]["results"][0]["time"] = result("x", 3e-4)["time"]
+    first, last = make_timed(1.0, n=5), make_timed(1.0, n=5)
+    last["cases"][3]["results"][0]["time"] = make_result("x", 3e-4)["time"]
     html = histories.render_history(shown := over_time(first, last), shown.states[0])
     assert html.count("<figure") == histories.FIGURES == 2
     assert "over time, 4096 × 4099" in words(html.partition("</figure>")[0])
@@ -152,19 +168,19 @@ def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
 
 
 def test_many_changes_do_not_fill_the_legend() -> None:
-    several = [made(1.0, software={"driver": str(at)}) for at in range(20)]
+    several = [make_timed(1.0, software={"driver": str(at)}) for at in range(20)]
     html = build_fragments(over_time(*several))["history"]
     assert "further changes: see below" in words(html)
     assert words(html).count("driver 18 → 19") == 2  # told to who sees no plot, and in the table
 
 
 def test_a_function_that_came_later_has_no_earlier_time() -> None:
-    html = build_fragments(over_time(made(1.0), made(1.0, 1.0)))["history"]
+    html = build_fragments(over_time(make_timed(1.0), make_timed(1.0, 1.0)))["history"]
     assert words(html).count("no time") == 1
 
 
 def test_a_case_without_a_cost_has_a_table_alone() -> None:
-    first, last = made(1.0), made(2.0)
+    first, last = make_timed(1.0), make_timed(2.0)
     for one in (first, last):
         for key in ("bytes", "flops", "unit"):
             del one["cases"][0][key]
@@ -173,7 +189,7 @@ def test_a_case_without_a_cost_has_a_table_alone() -> None:
 
 
 def test_slower_has_its_reason_or_the_lack_of_one() -> None:
-    first, last = made(1.0, 1.0), made(1.3, 1.6)
+    first, last = make_timed(1.0, 1.0), make_timed(1.3, 1.6)
     unsaid = words(build_fragments(over_time(first, last))["timing"])
     assert "Slower than before on Imaginary G9 80GB : not explained yet. way 1," in unsaid
     assert "100 µs (98.0 µs to 103 µs) against 160 µs" in unsaid and "and 1 more" in unsaid
@@ -184,19 +200,19 @@ def test_slower_has_its_reason_or_the_lack_of_one() -> None:
 
 
 def test_hostile_words_do_nothing() -> None:
-    first = made(1.0, software={"driver": BAD})
-    last = made(2.0, origin={"who": BAD})
+    first = make_timed(1.0, software={"driver": BAD})
+    last = make_timed(2.0, origin={"who": BAD})
     last["cases"][0]["results"][0]["name"] = first["cases"][0]["results"][0]["name"] = BAD
     shown = over_time(first, last, slower=BAD)
     html = "".join(build_fragments(shown)[key] for key in ("history", "timing"))
-    html += render_disagreements(beside(first, last, apart=(BAD, BAD)))
-    html += machine_comparison.side_by_side([beside(first, last, apart=(BAD, BAD))])
+    html += render_disagreements(make_machine_page(first, last, apart=(BAD, BAD)))
+    html += machine_comparison.side_by_side([make_machine_page(first, last, apart=(BAD, BAD))])
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert BAD in unescape(html)
 
 
 def test_the_fragment_is_one_of_the_keys() -> None:
-    assert "history" in KEYS and set(KEYS) == set(build_fragments(exhibit(verified())))
+    assert "history" in KEYS and set(KEYS) == set(build_fragments(make_exhibit(make_verified())))
 
 
 @settings(max_examples=40)
@@ -209,8 +225,8 @@ def test_the_fragment_is_one_of_the_keys() -> None:
 )
 def test_any_versions_give_sound_pieces(rows: list[tuple[float, int, str | None]]) -> None:
     several = [
-        record(cases=[case(1, 2, [result("a", median)], timed=True, bytes=size)])
-        | {"machine": machine() | {"driver": driver}}
+        make_record(cases=[make_case(1, 2, [make_result("a", median)], timed=True, bytes=size)])
+        | {"machine": make_machine() | {"driver": driver}}
         for median, size, driver in rows
     ]
     html = histories.render_history(shown := over_time(*several), shown.states[0])

@@ -49,7 +49,7 @@ HOSTILE = [
 ]
 
 
-def shown(fenced: str) -> str:
+def read_shown_lines(fenced: str) -> str:
     """The lines of a fence as pymdownx.snippets leaves them."""
     md = markdown.Markdown(
         extensions=["pymdownx.snippets"],
@@ -61,7 +61,9 @@ def shown(fenced: str) -> str:
 
 @pytest.mark.parametrize("line", HOSTILE)
 def test_a_line_for_the_snippet_extension_is_shown_as_it_is(line: str) -> None:
-    assert shown(listings.code_fence(f"a\n{line}\nb", "python", "x.py")) == f"a\n{line}\nb"
+    assert (
+        read_shown_lines(listings.code_fence(f"a\n{line}\nb", "python", "x.py")) == f"a\n{line}\nb"
+    )
 
 
 PIECES = [
@@ -84,7 +86,9 @@ PIECES = [
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), max_size=6))
 def test_no_line_vanishes_changes_or_includes(lines: list[str]) -> None:
     kept = [line for line in lines if not listings.MARKER.fullmatch(line)]
-    text = shown(listings.code_fence("\n".join(["first", *lines, "last"]), "python", "x.py"))
+    text = read_shown_lines(
+        listings.code_fence("\n".join(["first", *lines, "last"]), "python", "x.py")
+    )
     assert text == "\n".join(["first", *kept, "last"])
 
 
@@ -146,15 +150,15 @@ class Rison:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
-    def value(self) -> Any:
+    def read_value(self) -> Any:
         if self.text.startswith("!(", self.at):
             self.at += 2
-            return self.items(lambda: self.value())
+            return self.read_items(lambda: self.read_value())
         if self.text.startswith("(", self.at):
             self.at += 1
-            return dict(self.items(self.pair))
+            return dict(self.read_items(self.read_pair))
         if self.text.startswith("'", self.at):
-            return self.string()
+            return self.read_string()
         found = re.compile(r"![tfn]|[^ '!:(),*@$]+").match(self.text, self.at)
         assert found, f"no value at {self.text[self.at : self.at + 20]!r}"
         self.at = found.end()
@@ -163,7 +167,7 @@ class Rison:
             return self.WORDS[word]
         return json.loads(word) if word[0] in "-0123456789" else word
 
-    def items(self, read: Any) -> list[Any]:
+    def read_items(self, read: Any) -> list[Any]:
         found = []
         while self.text[self.at] != ")":
             found.append(read())
@@ -172,20 +176,20 @@ class Rison:
         self.at += 1
         return found
 
-    def pair(self) -> tuple[str, Any]:
-        key = self.value()
+    def read_pair(self) -> tuple[str, Any]:
+        key = self.read_value()
         assert self.text[self.at] == ":"
         self.at += 1
-        return key, self.value()
+        return key, self.read_value()
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         found = re.compile(r"'((?:[^'!]|!['!])*)'").match(self.text, self.at)
         assert found
         self.at = found.end()
         return re.sub("!(.)", r"\1", found[1])
 
 
-def state(link: str) -> dict[str, Any]:
+def decode_state(link: str) -> dict[str, Any]:
     """What Compiler Explorer makes of a link: its layout."""
     parts = urlsplit(link)
     assert (parts.scheme, parts.netloc, parts.path, parts.query) == (
@@ -193,15 +197,15 @@ def state(link: str) -> dict[str, Any]:
     )  # fmt: skip
     text = f"({unquote(parts.fragment, errors='strict')})"
     reader = Rison(text)
-    found = reader.value()
+    found = reader.read_value()
     assert reader.at == len(text)
     assert isinstance(found, dict)
     return found
 
 
-def panes(link: str) -> dict[str, dict[str, Any]]:
+def decode_panes(link: str) -> dict[str, dict[str, Any]]:
     """The state of each pane by its name."""
-    layout = state(link)
+    layout = decode_state(link)
     assert layout["version"] == 4 and [row["type"] for row in layout["content"]] == ["row"]
     return {one["componentName"]: one["componentState"] for one in layout["content"][0]["content"]}
 
@@ -214,21 +218,21 @@ values = st.recursive(
 
 @given(values)
 def test_rison_is_read_back(value: Any) -> None:
-    assert Rison(listings.to_rison(value)).value() == value
+    assert Rison(listings.to_rison(value)).read_value() == value
 
 
 @given(st.text(max_size=80).filter(lambda text: "\ud800" not in text))
 def test_any_source_is_found_in_its_link(text: str) -> None:
     link = listings.explorer_link(Listing("Triton", "python", "x.py", text), calls="f()")
     assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
-    assert panes(link)["codeEditor"]["source"] == f"{text.rstrip()}\n\n\nf()\n"
+    assert decode_panes(link)["codeEditor"]["source"] == f"{text.rstrip()}\n\n\nf()\n"
     link = listings._full_link("x.py", text, listings.PYTHON, "executor")
     assert link and re.fullmatch(r"https://godbolt\.org/#[A-Za-z0-9%._~-]+", link)
-    assert panes(link)["codeEditor"]["source"] == text
+    assert decode_panes(link)["codeEditor"]["source"] == text
 
 
 @cache
-def links() -> dict[str, tuple[Listing, str]]:
+def collect_links() -> dict[str, tuple[Listing, str]]:
     """The link of each file of ours that has one."""
     found = {}
     for one in snippets_of_the_shelf():
@@ -244,24 +248,24 @@ def links() -> dict[str, tuple[Listing, str]]:
 
 
 def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
-    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_attention.py"} <= links().keys()
-    assert {"model_flops.py", "pipeline_schedules.py"} <= links().keys()
+    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_attention.py"} <= collect_links().keys()
+    assert {"model_flops.py", "pipeline_schedules.py"} <= collect_links().keys()
     # These need the shared module beside them, or torch: there they would not run.
-    assert not {"sgemm.py", "stream.py", "ring_attention.py"} & links().keys()
-    assert "warp_primitives.cu" not in links()  # headers of libraries may not be there
+    assert not {"sgemm.py", "stream.py", "ring_attention.py"} & collect_links().keys()
+    assert "warp_primitives.cu" not in collect_links()  # headers of libraries may not be there
     for above, has in (("// no #include", True), ("  # include <cub/cub.cuh>", False)):
         file = Listing("CUDA C++", "cuda", "x.cu", f"{above}\n__global__ void k() {{}}\n")
         assert (listings.explorer_link(file) is not None) == has
 
 
 def test_a_link_carries_the_file() -> None:
-    for name, (listing, link) in links().items():
-        carries(name, listing, link)
+    for name, (listing, link) in collect_links().items():
+        assert_whole_file(name, listing, link)
 
 
-def carries(name: str, listing: Listing, link: str) -> None:
+def assert_whole_file(name: str, listing: Listing, link: str) -> None:
     """Fail unless a link leads to the whole of its file, and to the compiler of its language."""
-    found = panes(link)
+    found = decode_panes(link)
     editor = found["codeEditor"]
     [output] = [pane for kind, pane in found.items() if kind != "codeEditor"]
     path = ROOT / "snippets" / name.partition(".")[0] / name
@@ -290,7 +294,7 @@ SOURCES = sorted(
 def test_the_source_in_a_link_has_every_instance_compiled(name: str) -> None:
     """By NVRTC as there: the kernels of the record come out, and no template is left idle."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    source = panes(links()[name][1])["codeEditor"]["source"]
+    source = decode_panes(collect_links()[name][1])["codeEditor"]["source"]
     options = [option.encode() for option in listings.CUDA["options"].split()]
     try:
         error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
@@ -325,7 +329,7 @@ print(*sorted(called))
 def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) -> None:
     """As Compiler Explorer does: no GPU, tensors without values, and a call only compiles."""
     pytest.importorskip("triton")
-    output = panes(links()[name][1])
+    output = decode_panes(collect_links()[name][1])
     file = tmp_path / name
     file.write_text(output["codeEditor"]["source"], encoding="utf-8")
     done = subprocess.run(

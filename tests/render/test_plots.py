@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_records import case, ladder, record, result, sweep
+from made_up_records import make_case, make_ladder, make_record, make_result, make_sweep
 
 from warpshelf.render import plots, svg
 from warpshelf.render.svg import Scale
@@ -49,7 +49,7 @@ def test_a_legend_cuts_the_name_and_keeps_the_value() -> None:
         "A plot", [], [("name " * 30, ", 12 TB")], "Note.", lines=[("ws-peak", "peak")], foot=100
     )
     [tree] = svg_trees([html])
-    assert words(tree)[1].endswith("…, 12 TB") and words(tree)[2] == "peak"
+    assert read_texts(tree)[1].endswith("…, 12 TB") and read_texts(tree)[2] == "peak"
     assert tree.get("viewBox") == f"0 0 400 {100 + 2 * svg.LINE - 8:.0f}"
     assert "A plot. Note." in unescape(html)
 
@@ -81,8 +81,8 @@ def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
 
 
 @given(RATES, st.floats(1.5, 30))
-def test_decades_are_on_their_scale_and_few(low: float, wide: float) -> None:
-    scale = svg.y_scale(low, low * 10**wide, log=True)
+def test_decades_are_on_their_scale_and_few(low: float, wide_visit: float) -> None:
+    scale = svg.y_scale(low, low * 10**wide_visit, log=True)
     found = svg.decade_ticks(scale)
     assert 1 <= len(found) <= svg.MOST
     assert all(scale.low / 1.001 <= value <= scale.high * 1.001 for value in found)
@@ -108,8 +108,7 @@ def test_labels_that_would_touch_are_left_out_but_the_name_never() -> None:
 NS = "{http://www.w3.org/2000/svg}"
 
 
-def drawings(found: dict) -> list[ElementTree.Element]:
-    """The plots of a record."""
+def draw_plots(found: dict) -> list[ElementTree.Element]:
     return svg_trees(plots.draw_plots(found))
 
 
@@ -122,37 +121,38 @@ def svg_trees(figures: list[str]) -> list[ElementTree.Element]:
     return trees
 
 
-def words(tree: ElementTree.Element) -> list[str]:
+def read_texts(tree: ElementTree.Element) -> list[str]:
     return [node.text or "" for node in tree.iter(f"{NS}text")]
 
 
-def kinds(tree: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
+def find_class(tree: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
     return [node for node in tree.iter() if kind in node.get("class", "").split()]
 
 
 def test_a_ladder_is_bars_and_a_roofline() -> None:
-    bars, roofline = drawings(record())
-    assert len(kinds(bars, "ws-bar")) == 4  # three variants and torch; the failed peer has none
+    bars, roofline = draw_plots(make_record())
+    # three variants and torch; the failed peer has none
+    assert len(find_class(bars, "ws-bar")) == 4
     assert len(list(roofline.iter(f"{NS}polyline"))) == 2
-    assert [len(kinds(roofline, kind)) for kind in ("ws-ceiling", "ws-peak")] == [2, 2]
+    assert [len(find_class(roofline, kind)) for kind in ("ws-ceiling", "ws-peak")] == [2, 2]
 
 
 def test_bars_are_as_long_as_their_rates_and_the_limits_stand_where_they_belong() -> None:
-    results = [result("slow", 100e-6), result("fast", 50e-6)]
-    bars, _ = drawings(record(cases=[case(4096, 4096, results, timed=True)]))
-    slow, fast = (float(bar.get("width", "")) for bar in kinds(bars, "ws-bar"))
+    results = [make_result("slow", 100e-6), make_result("fast", 50e-6)]
+    bars, _ = draw_plots(make_record(cases=[make_case(4096, 4096, results, timed=True)]))
+    slow, fast = (float(bar.get("width", "")) for bar in find_class(bars, "ws-bar"))
     assert fast == pytest.approx(2 * slow, abs=0.1)
     rate = 8 * 4096 * 4096 / 50e-6
-    peak = float(kinds(bars, "ws-peak")[0].get("x1", "")) - 4
+    peak = float(find_class(bars, "ws-peak")[0].get("x1", "")) - 4
     assert fast / peak == pytest.approx(rate / 3.35e12, rel=1e-3)
-    assert "2.68 TB/s, 80.1 % of peak" in words(bars)
+    assert "2.68 TB/s, 80.1 % of peak" in read_texts(bars)
 
 
 def test_four_sizes_make_lines_and_three_do_not() -> None:
-    lines = drawings(record(cases=sweep(sizes=4)))[0]
-    assert len(kinds(lines, "ws-curve")) == 3 * 5  # a curve and four spreads for each of three
-    assert {"1024", "2048", "4096", "8192", "n"} <= set(words(lines))
-    assert kinds(drawings(record(cases=sweep(sizes=3)))[0], "ws-bar")
+    lines = draw_plots(make_record(cases=make_sweep(sizes=4)))[0]
+    assert len(find_class(lines, "ws-curve")) == 3 * 5  # a curve and four spreads for each of three
+    assert {"1024", "2048", "4096", "8192", "n"} <= set(read_texts(lines))
+    assert find_class(draw_plots(make_record(cases=make_sweep(sizes=3)))[0], "ws-bar")
 
 
 def test_square_sizes_count_as_one_number() -> None:
@@ -160,37 +160,37 @@ def test_square_sizes_count_as_one_number() -> None:
     for n in (512, 1024, 2048, 4096):
         sides = {"m": n, "n": n, "k": n, "dtype": "bfloat16"}
         cost = {"bytes": 6 * n * n, "flops": 2 * n**3, "unit": "bf16"}
-        results = [result("tiles", 2 * n**3 / 5e14)]
+        results = [make_result("tiles", 2 * n**3 / 5e14)]
         cases.append({"case": sides, "timed": True, "results": results} | cost)
-    lines = drawings(record(cases=cases))[0]
-    assert "m = n = k" in words(lines)
-    assert [w for w in words(lines) if "up to 500 TFLOP/s" in w]
+    lines = draw_plots(make_record(cases=cases))[0]
+    assert "m = n = k" in read_texts(lines)
+    assert [w for w in read_texts(lines) if "up to 500 TFLOP/s" in w]
 
 
 def test_two_dtypes_are_not_joined_to_one_line() -> None:
-    cases = sweep(sizes=4)
+    cases = make_sweep(sizes=4)
     for item in cases[2:]:
         item["case"]["dtype"] = "bfloat16"
-    assert kinds(drawings(record(cases=cases))[0], "ws-bar")
+    assert find_class(draw_plots(make_record(cases=cases))[0], "ws-bar")
 
 
 def test_a_failed_peer_is_named_with_its_reason_and_has_no_mark() -> None:
-    bad = result("fancy", 1e-6, "peer", verdict="failed", reason="error 3e-2")
+    bad = make_result("fancy", 1e-6, "peer", verdict="failed", reason="error 3e-2")
     for cases in (
-        [case(4096, 4096, [result("one pass", 5e-5), bad], timed=True)],
-        [item | {"results": [*item["results"], bad]} for item in sweep()],
+        [make_case(4096, 4096, [make_result("one pass", 5e-5), bad], timed=True)],
+        [item | {"results": [*item["results"], bad]} for item in make_sweep()],
     ):
-        found = record(cases=cases)
-        first, roofline = drawings(found)
+        found = make_record(cases=cases)
+        first, roofline = draw_plots(found)
         for html in plots.draw_plots(found):
             assert "Not drawn: fancy (failed: error 3e-2)." in unescape(html)
-        assert not [w for w in words(roofline) if "fancy" in w]
-        shown = [w for w in words(first) if "fancy" in w or "no time" in w]
+        assert not [w for w in read_texts(roofline) if "fancy" in w]
+        shown = [w for w in read_texts(first) if "fancy" in w or "no time" in w]
         assert shown in ([], ["fancy (peer)", "failed, no time"])
 
 
 def test_points_of_the_roofline_stand_under_the_roofs_at_their_intensity() -> None:
-    _, roofline = drawings(record())
+    _, roofline = draw_plots(make_record())
     marks = [node for node in roofline.iter(f"{NS}circle")]
     roofs = {
         node.get("class"): [tuple(map(float, p.split(","))) for p in node.get("points", "").split()]
@@ -205,19 +205,21 @@ def test_points_of_the_roofline_stand_under_the_roofs_at_their_intensity() -> No
 
 def test_there_is_no_roofline_without_flops_or_without_their_limit() -> None:
     for more in ({"flops": 0}, {"unit": "fp64"}):
-        cases = [case(64, 64, [result("copy", 1e-5)], timed=True, **more)]
-        assert len(drawings(record(cases=cases))) == 1
-    assert len(drawings(record(ceilings={}))) == 1
+        cases = [make_case(64, 64, [make_result("copy", 1e-5)], timed=True, **more)]
+        assert len(draw_plots(make_record(cases=cases))) == 1
+    assert len(draw_plots(make_record(ceilings={}))) == 1
 
 
 def test_nothing_timed_draws_nothing() -> None:
-    assert plots.draw_plots(record(0)) == []
-    assert plots.draw_plots(record(cases=[])) == []
-    assert plots.draw_plots(record(cases=[case(1, 1, [result("x")], timed=True)])) == []
+    assert plots.draw_plots(make_record(0)) == []
+    assert plots.draw_plots(make_record(cases=[])) == []
+    assert (
+        plots.draw_plots(make_record(cases=[make_case(1, 1, [make_result("x")], timed=True)])) == []
+    )
 
 
 def test_pictures_are_accessible_and_follow_the_page() -> None:
-    for tree in [*drawings(record()), *drawings(record(cases=sweep()))]:
+    for tree in [*draw_plots(make_record()), *draw_plots(make_record(cases=make_sweep()))]:
         assert tree.get("role") == "img" and tree.get("viewBox", "").startswith("0 0 400 ")
         assert tree.get("width") is None and tree.get("height") is None
         assert (tree.findtext(f"{NS}title") or "") and (tree.findtext(f"{NS}desc") or "")
@@ -227,7 +229,7 @@ def test_pictures_are_accessible_and_follow_the_page() -> None:
             assert node.get("style") is None and node.get("id") is None
 
 
-def boxes(tree: ElementTree.Element) -> list[tuple[float, float, float, float, str]]:
+def measure_texts(tree: ElementTree.Element) -> list[tuple[float, float, float, float, str]]:
     found = []
     for node in tree.iter(f"{NS}text"):
         x, y, text = float(node.get("x", "")), float(node.get("y", "")), node.text or ""
@@ -237,11 +239,13 @@ def boxes(tree: ElementTree.Element) -> list[tuple[float, float, float, float, s
     return found
 
 
-@pytest.mark.parametrize("cases", [ladder(), sweep(), sweep(tuple(f"idea {i}" for i in range(9)))])
+@pytest.mark.parametrize(
+    "cases", [make_ladder(), make_sweep(), make_sweep(tuple(f"idea {i}" for i in range(9)))]
+)
 def test_no_text_overlaps_another_or_leaves_the_picture(cases: list[dict]) -> None:
-    for tree in drawings(record(cases=cases)):
+    for tree in draw_plots(make_record(cases=cases)):
         height = float(tree.get("viewBox", "").split()[3])
-        found = boxes(tree)
+        found = measure_texts(tree)
         for i, (left, top, right, bottom, text) in enumerate(found):
             assert left >= 0 and right <= svg.WIDTH and top >= 0 and bottom <= height, text
             for left2, top2, right2, bottom2, other in found[i + 1 :]:
@@ -251,15 +255,15 @@ def test_no_text_overlaps_another_or_leaves_the_picture(cases: list[dict]) -> No
 
 def test_names_cannot_act() -> None:
     bad = '<script>alert(1)</script>]]>&"\x00\x1b[31m\ufffe |`'
-    cases = ladder() + sweep()
+    cases = make_ladder() + make_sweep()
     for item in cases:
         item["case"]["dtype"] = bad
         for entry in item["results"]:
             entry["name"] += bad
-    for found in (record(cases=cases), record(cases=ladder(), device=bad)):
+    for found in (make_record(cases=cases), make_record(cases=make_ladder(), device=bad)):
         for html in plots.draw_plots(found):
             assert "<script" not in html and "`" not in html
-        assert drawings(found)
+        assert draw_plots(found)
 
 
 TIMES = st.floats(min_value=1e-12, max_value=1e6)
@@ -279,22 +283,22 @@ TIMES = st.floats(min_value=1e-12, max_value=1e6)
 def test_any_record_gives_well_formed_pictures(
     times: list[float], size: int, flops: int, ceilings: dict, rates: dict, lines: bool
 ) -> None:
-    results = [result(f"idea {i}", time) for i, time in enumerate(times)]
+    results = [make_result(f"idea {i}", time) for i, time in enumerate(times)]
     limits = ceilings | {"matrix_flops_per_second": rates, "peak_flops_per_second": rates}
     sizes = (1, 7, 64, 999, 4096) if lines else (64,)
-    cases = [case(64, n, results, timed=True, bytes=size, flops=flops) for n in sizes]
-    for tree in drawings(record(cases=cases, ceilings=limits)):
+    cases = [make_case(64, n, results, timed=True, bytes=size, flops=flops) for n in sizes]
+    for tree in draw_plots(make_record(cases=cases, ceilings=limits)):
         text = ElementTree.tostring(tree, encoding="unicode")
         assert not re.search(r"\b(nan|inf)\b|unknown", text)
 
 
 def test_rows_of_every_length_make_lines_over_the_length() -> None:
-    cases = sweep(sizes=5)
+    cases = make_sweep(sizes=5)
     for index, item in enumerate(cases):
         n = 1024 << index
         item["case"] |= {"m": 2**22 // n, "n": n}
         if index > 2:
             item["case"]["variants"] = ["online"]
-    lines = drawings(record(cases=cases))[0]
-    assert len(kinds(lines, "ws-curve")) == 3 * 6  # a curve and five spreads for each of three
-    assert {"1024", "4096", "n, m \u00d7 n the same"} <= set(words(lines))
+    lines = draw_plots(make_record(cases=cases))[0]
+    assert len(find_class(lines, "ws-curve")) == 3 * 6  # a curve and five spreads for each of three
+    assert {"1024", "4096", "n, m \u00d7 n the same"} <= set(read_texts(lines))

@@ -8,7 +8,15 @@ from html import unescape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_records import case, exhibit, facts, measured, record, result, verified
+from made_up_records import (
+    make_case,
+    make_exhibit,
+    make_facts,
+    make_measured,
+    make_record,
+    make_result,
+    make_verified,
+)
 from support.shown_html import plain_words as words
 from support.shown_html import table_rows as rows
 
@@ -20,23 +28,23 @@ LINKS = {"softmax": "/kernels/softmax.md#snippet-softmax"}
 G7 = {"slug": "imaginary-g7", "device": "Imaginary G7"}
 
 
-def model() -> SnippetPage:
-    found = record(0, [], facts=facts(), compiled=[], skips=[], kind="model")
-    return exhibit(verified(found), id="arithmetic", kind="model")
+def make_model_page() -> SnippetPage:
+    found = make_record(0, [], facts=make_facts(), compiled=[], skips=[], kind="model")
+    return make_exhibit(make_verified(found), id="arithmetic", kind="model")
 
 
-def other(state: str, **more: object) -> MachineState:
-    return MachineState(record(**more), state, "imaginary-g9-80gb", "why")
+def make_state(state: str, **more: object) -> MachineState:
+    return MachineState(make_record(**more), state, "imaginary-g9-80gb", "why")
 
 
-def timed(median: float, name: str = "one pass", **more: object) -> dict:
+def make_timed(median: float, name: str = "one pass", **more: object) -> dict:
     """A record of one large case, with a peer that takes twice as long."""
-    both = [result(name, median), result("torch", 2 * median, "peer")]
-    return record(cases=[case(4096, 4096, both, timed=True)], **more)
+    both = [make_result(name, median), make_result("torch", 2 * median, "peer")]
+    return make_record(cases=[make_case(4096, 4096, both, timed=True)], **more)
 
 
 def test_without_a_gpu_the_page_says_so_in_words() -> None:
-    shown = [exhibit(verified()), model()]
+    shown = [make_exhibit(make_verified()), make_model_page()]
     found = results.count_snippets(shown)
     assert (
         found.snippets == 2 and not found.gpus and list(found.said.values()) == [0, 2, 0, 0, 0, 0]
@@ -52,13 +60,13 @@ def test_without_a_gpu_the_page_says_so_in_words() -> None:
 
 
 def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
-    compiled = MachineState(record(0, []), "compiled", "cpu", "no host")
+    compiled = MachineState(make_record(0, []), "compiled", "cpu", "no host")
     shown = [
-        exhibit(measured(), verified()),
-        exhibit(other("stale"), verified()),
-        exhibit(compiled),
-        exhibit(other("failed")),
-        exhibit(),
+        make_exhibit(make_measured(), make_verified()),
+        make_exhibit(make_state("stale"), make_verified()),
+        make_exhibit(compiled),
+        make_exhibit(make_state("failed")),
+        make_exhibit(),
     ]
     found = results.count_snippets(shown)
     assert list(found.said.values()) == [1, 1, 1, 2, 1, 1]
@@ -71,7 +79,7 @@ def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
 
 def test_a_measured_row_has_its_best_time_its_share_and_the_record() -> None:
     # 134 MB in 60 µs are 2.24 TB/s, 74.6 % of the 3 TB/s that a copy reached.
-    made = exhibit(measured(timed(6e-5)), verified())
+    made = make_exhibit(make_measured(make_timed(6e-5)), make_verified())
     html = results.results_table([made], LINKS)
     head, gpu, cpu = rows(html)
     assert head[5:8] == ["Fastest of ours", "Of its limit", "Against the peer"]
@@ -86,24 +94,28 @@ def test_a_measured_row_has_its_best_time_its_share_and_the_record() -> None:
 
 
 def test_the_best_time_is_the_one_closest_to_its_limit() -> None:
-    slow = case(4096, 4096, [result("slow", 1e-4)], timed=True)
-    fast = case(2048, 4096, [result("fast", 3e-5)], timed=True)
-    peer = case(1024, 4096, [result("torch", 1.2e-5, "peer")], timed=True)
-    html = results.results_table([exhibit(measured(record(cases=[slow, fast, peer])))], {})
+    slow = make_case(4096, 4096, [make_result("slow", 1e-4)], timed=True)
+    fast = make_case(2048, 4096, [make_result("fast", 3e-5)], timed=True)
+    peer = make_case(1024, 4096, [make_result("torch", 1.2e-5, "peer")], timed=True)
+    html = results.results_table(
+        [make_exhibit(make_measured(make_record(cases=[slow, fast, peer])))], {}
+    )
     assert rows(html)[1][5].split("/s ")[1].startswith("fast, ") and rows(html)[1][7] == "no peer"
 
 
 def test_a_measured_row_without_a_time_says_so() -> None:
-    bare = measured(record(cases=[]))
-    html = results.results_table([exhibit(measured(timed(6e-5))), exhibit(bare)], {})
+    bare = make_measured(make_record(cases=[]))
+    html = results.results_table(
+        [make_exhibit(make_measured(make_timed(6e-5))), make_exhibit(bare)], {}
+    )
     assert [row[2] for row in rows(html)[1:]] == ["measured", "measured"]
     assert [row[5:8] for row in rows(html)[1:]][1] == ["no time", "", ""]
 
 
 @pytest.mark.parametrize("state", ["stale", "failed"])
 def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
-    found = timed(7.654321e-5)
-    shown = [exhibit(MachineState(found, state, "imaginary-g9-80gb"), verified())]
+    found = make_timed(7.654321e-5)
+    shown = [make_exhibit(MachineState(found, state, "imaginary-g9-80gb"), make_verified())]
     html = (
         results.results_table(shown, LINKS)
         + machine_comparison.side_by_side(shown)
@@ -114,7 +126,9 @@ def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
 
 
 def test_every_cell_says_what_it_is_sorted_by() -> None:
-    html = results.results_table([exhibit(measured(timed(6e-5)), verified()), model()], LINKS)
+    html = results.results_table(
+        [make_exhibit(make_measured(make_timed(6e-5)), make_verified()), make_model_page()], LINKS
+    )
     keys = [re.findall(r'data-sort="([^"]*)"', row) for row in html.split("<tr>")[2:]]
     model_row, gpu, cpu = (list(map(unescape, row)) for row in keys)
     assert model_row[:4] == ["arithmetic", "CPU", "verified", "2"]
@@ -123,12 +137,12 @@ def test_every_cell_says_what_it_is_sorted_by() -> None:
     assert cpu[-1] == "2031-05-06T07:08:09Z"
 
 
-def two(first: float = 6e-5, second: float = 3e-5) -> list[SnippetPage]:
-    return [exhibit(measured(timed(first)), measured(timed(second, **G7)))]
+def make_two_pages(first: float = 6e-5, second: float = 3e-5) -> list[SnippetPage]:
+    return [make_exhibit(make_measured(make_timed(first)), make_measured(make_timed(second, **G7)))]
 
 
 def test_two_machines_stand_side_by_side() -> None:
-    html = machine_comparison.side_by_side(two())
+    html = machine_comparison.side_by_side(make_two_pages())
     table = rows(html)
     assert table[0] == ["Function", "Imaginary G7", "Imaginary G9 80GB", "Second against first"]
     shares = ["4.47 TB/s 149 % of its limit", "2.24 TB/s 74.6 % of its limit"]
@@ -139,35 +153,39 @@ def test_two_machines_stand_side_by_side() -> None:
 
 
 def test_times_that_overlap_are_a_tie() -> None:
-    html = machine_comparison.side_by_side(two(6e-5, 6.1e-5))
+    html = machine_comparison.side_by_side(make_two_pages(6e-5, 6.1e-5))
     assert [row[-1] for row in rows(html)[2:]] == ["tie", "tie"]
     assert "faster in 0, slower in 0, tied in 2" in words(html)
 
 
 def test_a_third_machine_is_there_and_hidden() -> None:
-    third = measured(timed(1e-5, slug="z9", device="Imaginary Z9"))
-    html = machine_comparison.side_by_side([exhibit(*two()[0].states, third)])
+    third = make_measured(make_timed(1e-5, slug="z9", device="Imaginary Z9"))
+    html = machine_comparison.side_by_side([make_exhibit(*make_two_pages()[0].states, third)])
     assert len(re.findall(r'data-machine="z9"(?: data-name="[^"]+")? hidden', html)) == 3
     assert rows(html)[0][3] == "Imaginary Z9" and rows(html)[2][-1] == "0.500×"
 
 
 def test_the_machines_that_measured_most_are_shown_first() -> None:
-    both = two()
-    again = exhibit(measured(), id="other")
+    both = make_two_pages()
+    again = make_exhibit(make_measured(), id="other")
     assert [one.slug for one in machine_comparison.rank_machines([*both, again])] == [
         "imaginary-g9-80gb", "imaginary-g7"
     ]  # fmt: skip
 
 
 def test_what_only_one_machine_has_is_said() -> None:
-    shown = [exhibit(measured(timed(6e-5)), measured(timed(3e-5, "online", **G7)))]
+    shown = [
+        make_exhibit(
+            make_measured(make_timed(6e-5)), make_measured(make_timed(3e-5, "online", **G7))
+        )
+    ]
     found = {row[0]: row[1:] for row in rows(machine_comparison.side_by_side(shown))[2:]}
     assert found["one pass"][0] == "no time" and found["one pass"][2] == "on one only"
     assert found["torch peer"][2] == "0.500×"
 
 
 def test_one_machine_alone_has_its_times_and_waits_for_another() -> None:
-    html = machine_comparison.side_by_side([exhibit(measured(timed(6e-5)))])
+    html = machine_comparison.side_by_side([make_exhibit(make_measured(make_timed(6e-5)))])
     assert "One machine has times: Imaginary G9 80GB." in words(html)
     assert "2 times on Imaginary G9 80GB" in words(html)
     assert rows(html)[0] == ["Function", "Imaginary G9 80GB"]
@@ -175,8 +193,12 @@ def test_one_machine_alone_has_its_times_and_waits_for_another() -> None:
 
 def test_hostile_names_do_nothing() -> None:
     bad = '<script>alert(1)</script> "x" --8<-- "y" [a](b)'
-    found = timed(6e-5, bad, device=bad)
-    shown = [exhibit(measured(found), measured(timed(3e-5, bad, slug="g7", device=bad)))]
+    found = make_timed(6e-5, bad, device=bad)
+    shown = [
+        make_exhibit(
+            make_measured(found), make_measured(make_timed(3e-5, bad, slug="g7", device=bad))
+        )
+    ]
     html = (
         results.results_table(shown, {})
         + machine_comparison.side_by_side(shown)
@@ -197,16 +219,16 @@ def test_hostile_names_do_nothing() -> None:
 def test_any_records_give_sound_pieces(
     states: list[str], size: int, median: float, kind: str
 ) -> None:
-    rows_of = [result("a", median), result("b", median, "peer")]
+    rows_of = [make_result("a", median), make_result("b", median, "peer")]
     made = [
         MachineState(
-            record(cases=[case(1, 2, rows_of, timed=True, bytes=size)], slug=f"g{i}"),
+            make_record(cases=[make_case(1, 2, rows_of, timed=True, bytes=size)], slug=f"g{i}"),
             state,
             f"g{i}",
         )
         for i, state in enumerate(states)
     ]
-    shown = [exhibit(*made, kind=kind)]
+    shown = [make_exhibit(*made, kind=kind)]
     html = (
         results.results_table(shown, LINKS)
         + machine_comparison.side_by_side(shown)
@@ -220,31 +242,33 @@ DUE = [{"case": {"m": 1}, "timed": False, "variants": ["plain", "wide"], "peers"
         "tolerance": 0.0}]  # fmt: skip
 
 
-def kernel(name: str, **needs: object) -> SnippetPage:
-    return exhibit(verified(record(0, due=DUE)), id=name, needs=needs)
+def make_kernel_page(name: str, **needs: object) -> SnippetPage:
+    return make_exhibit(make_verified(make_record(0, due=DUE)), id=name, needs=needs)
 
 
-def cells(text: str, start: str) -> list[str]:
+def read_cells(text: str, start: str) -> list[str]:
     [line] = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
     return [cell.strip() for cell in line.strip("| ").split("|")]
 
 
 SHOWN = [
-    kernel("anywhere"),
-    kernel("hopper", sm=90, why="wgmma"),
-    kernel("part", variants={"wide": {"sm": ">=80", "why": "cp.async"}, "torch": {"sm": ">=89"}}),
-    kernel("none", variants={"plain": {"sm": ">=80"}, "wide": {"sm": ">=90"}}),
-    exhibit(id="model", kind="model"),
+    make_kernel_page("anywhere"),
+    make_kernel_page("hopper", sm=90, why="wgmma"),
+    make_kernel_page(
+        "part", variants={"wide": {"sm": ">=80", "why": "cp.async"}, "torch": {"sm": ">=89"}}
+    ),
+    make_kernel_page("none", variants={"plain": {"sm": ">=80"}, "wide": {"sm": ">=90"}}),
+    make_exhibit(id="model", kind="model"),
 ]
 
 
 def test_kernels_are_counted_whole_in_part_and_skipped() -> None:
     text = results.architecture_tables(SHOWN, {})
-    assert [int(cell) for cell in cells(text, "SM 75")[2:]] == [1, 1, 2]
-    assert [int(cell) for cell in cells(text, "SM 80")[2:]] == [2, 1, 1]
-    assert [int(cell) for cell in cells(text, "SM 90")[2:]] == [4, 0, 0]
-    assert [int(cell) for cell in cells(text, "SM 120")[2:]] == [3, 0, 1]
-    assert "T4" in cells(text, "SM 75")[1] and "RTX 50 series" in cells(text, "SM 120")[1]
+    assert [int(cell) for cell in read_cells(text, "SM 75")[2:]] == [1, 1, 2]
+    assert [int(cell) for cell in read_cells(text, "SM 80")[2:]] == [2, 1, 1]
+    assert [int(cell) for cell in read_cells(text, "SM 90")[2:]] == [4, 0, 0]
+    assert [int(cell) for cell in read_cells(text, "SM 120")[2:]] == [3, 0, 1]
+    assert "T4" in read_cells(text, "SM 75")[1] and "RTX 50 series" in read_cells(text, "SM 120")[1]
     assert all(f"| SM {sm} |" in text for sm in architectures.KNOWN)
 
 

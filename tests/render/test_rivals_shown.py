@@ -6,8 +6,15 @@ import html
 import re
 
 import pytest
-from made_up_records import case, exhibit, measured, record, result, verified
-from made_up_views import view
+from made_up_records import (
+    make_case,
+    make_exhibit,
+    make_measured,
+    make_record,
+    make_result,
+    make_verified,
+)
+from made_up_views import make_view
 
 from warpshelf.look import builds
 from warpshelf.look.builds import CompiledRival
@@ -32,40 +39,40 @@ ENTRY = """\
 """
 
 
-def rival() -> Rival:
+def read_rival() -> Rival:
     (one,), findings = read_rivals(ENTRY.encode(), "r.yml")
     assert findings == []
     return one
 
 
-def build(**changed: object) -> builds.Build:
-    one = view("naive")
+def make_build(**changed: object) -> builds.Build:
+    one = make_view("naive")
     return {**builds.build_from_view(one), **changed}  # type: ignore[dict-item]
 
 
-def kept(variant: str, arch: str) -> View:
-    one = view(variant, arch)
+def keep_view(variant: str, arch: str) -> View:
+    one = make_view(variant, arch)
     return summarize_view(one, True)
 
 
-def text(*theirs: builds.Build) -> str:
-    views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
+def render_rivals(*theirs: builds.Build) -> str:
+    views = [keep_view("naive", "sm_80"), keep_view("naive", "sm_90"), keep_view("tiled", "sm_90")]
     pairs = [
         RivalComparison(
-            rival(),
+            read_rival(),
             CompiledRival("Triton 3.7.1", {"sm_90": one, "sm_100": one}),
-            our_builds(views, rival()),
+            our_builds(views, read_rival()),
         )
         for one in theirs
     ]
-    shown = build_fragments(exhibit(rivals=pairs))["beside"]
+    shown = build_fragments(make_exhibit(rivals=pairs))["beside"]
     shown = re.sub(r"</tr>|</summary>|</caption>", "\n", re.sub(r"</t[hd]>", "|", shown))
     return html.unescape(re.sub(r"<[^>]*>", "", shown))
 
 
 def test_ours_and_theirs_stand_side_by_side_where_both_are_compiled() -> None:
     loop = {"multiply-add": 4, "load global 16": 2, "integer": 6}
-    said = text(build(registers=99, spilled_bytes=64, loop=loop, bytes=32))
+    said = render_rivals(make_build(registers=99, spilled_bytes=64, loop=loop, bytes=32))
     rows = [line for line in said.splitlines() if "sm_" in line]
     assert [row.split("|")[0].strip() for row in rows] == ["sm_90, ours", "sm_90, A <b>library</b>"]
     cells = [cell.strip() for cell in rows[1].split("|")]
@@ -75,22 +82,24 @@ def test_ours_and_theirs_stand_side_by_side_where_both_are_compiled() -> None:
 
 
 def test_the_line_above_counts_the_builds_that_are_no_worse() -> None:
-    mine = build()
+    mine = make_build()
     assert mine["bytes"] == 8  # a load and a store of 4 bytes
     less, more = mine["loop"] | {"other": 1}, {"load global 4": 1, "store global 4": 1}
-    same, better, worse = mine, build(loop=more), build(loop=less)
-    assert "work per instruction in 1 of one build" in text(same)
-    assert "work per instruction in 0 of one build" in text(better)
-    assert "work per instruction in 1 of one build" in text(worse)
-    assert "each, in 2 of 3 builds" in text(same, better, worse)
-    assert "work per instruction in 0 of one build" in text(build(spilled_bytes=-4))
+    same, better, worse = mine, make_build(loop=more), make_build(loop=less)
+    assert "work per instruction in 1 of one build" in render_rivals(same)
+    assert "work per instruction in 0 of one build" in render_rivals(better)
+    assert "work per instruction in 1 of one build" in render_rivals(worse)
+    assert "work per instruction in 2 of 3 builds" in render_rivals(same, better, worse)
+    assert "work per instruction in 0 of one build" in render_rivals(make_build(spilled_bytes=-4))
 
 
 def test_what_cannot_be_compared_is_not_counted() -> None:
     matrix = {"matrix": 1, "integer": 3}
-    alone = text(build(loop=matrix, products=0))  # of Blackwell: its shape is not told
+    # of Blackwell: its shape is not told
+    alone = render_rivals(make_build(loop=matrix, products=0))
     assert "unknown" in alone and "of one build" not in alone
-    assert "of one build" not in text(build(loop=matrix, products=2048))  # products beside bytes
+    # products beside bytes
+    assert "of one build" not in render_rivals(make_build(loop=matrix, products=2048))
 
 
 @pytest.mark.parametrize(
@@ -109,13 +118,13 @@ def test_products_are_told_by_names(name: str, products: int) -> None:
 
 
 def test_the_main_loop_is_the_inner_one_where_the_outer_begins_and_ends_a_tile() -> None:
-    def loop(first: int, last: int, depth: int, kinds: dict[str, int]) -> dict:
+    def make_loop(first: int, last: int, depth: int, kinds: dict[str, int]) -> dict:
         return {"first": first, "last": last, "depth": depth, "kinds": kinds, "loads": 0}
 
-    outer = loop(0, 99, 1, {"matrix": 8, "integer": 60})
-    inner = loop(20, 40, 2, {"matrix": 4, "integer": 17})
-    epilogue = loop(60, 70, 2, {"integer": 11})
-    other = loop(100, 110, 1, {"multiply-add": 5})
+    outer = make_loop(0, 99, 1, {"matrix": 8, "integer": 60})
+    inner = make_loop(20, 40, 2, {"matrix": 4, "integer": 17})
+    epilogue = make_loop(60, 70, 2, {"integer": 11})
+    other = make_loop(100, 110, 1, {"multiply-add": 5})
     assert builds._hot_loop([outer, inner, epilogue, other]) is inner
     assert builds._hot_loop([outer | {"kinds": {"matrix": 40}}, inner]) == outer | {
         "kinds": {"matrix": 40}
@@ -129,19 +138,19 @@ def test_products_between_the_ends_of_a_loop_that_are_not_its_own_are_left_out()
     kinds = {"matrix": 2, "integer": 1}
     main = {"first": 0, "last": 4, "depth": 1, "kinds": kinds, "loads": 0}
     texts = [name, name, name, "IADD3 R1, R1, 1, RZ", "BRA `(.L)"]
-    found = builds.build_from_view(view("naive", sass={"text": texts}, loops=[main]))
+    found = builds.build_from_view(make_view("naive", sass={"text": texts}, loops=[main]))
     assert found["products"] == 2 * 16 * 8 * 16 and found["loop"] == kinds
 
 
 def test_scalar_multiply_adds_are_told_where_they_are_most_of_a_loop() -> None:
-    most = text(build(loop={"multiply-add": 8, "integer": 4}))
+    most = render_rivals(make_build(loop={"multiply-add": 8, "integer": 4}))
     assert "0.667 multiply-adds" in most and "of one build" not in most  # ours tells bytes
-    assert "bytes" in text(build(loop={"multiply-add": 7, "integer": 4}, bytes=11))
+    assert "bytes" in render_rivals(make_build(loop={"multiply-add": 7, "integer": 4}, bytes=11))
 
 
 def test_without_any_it_says_so() -> None:
-    assert "No public kernel is compiled beside it." in build_fragments(exhibit())["beside"]
-    assert "ompiled beside" not in build_fragments(exhibit())["whole"]
+    assert "No public kernel is compiled beside it." in build_fragments(make_exhibit())["beside"]
+    assert "ompiled beside" not in build_fragments(make_exhibit())["whole"]
 
 
 IN_OWN = """\
@@ -183,13 +192,13 @@ def language_rival() -> Rival:
     return one
 
 
-def rows(*states: MachineState) -> tuple[str, list[list[str]]]:
-    views = [kept("naive", "sm_80"), kept("naive", "sm_90"), kept("tiled", "sm_90")]
+def tabulate_rivals(*states: MachineState) -> tuple[str, list[list[str]]]:
+    views = [keep_view("naive", "sm_80"), keep_view("naive", "sm_90"), keep_view("tiled", "sm_90")]
     build = views[0]["build"]
     answer = CompiledRival("own 1.5", {"sm_90": build | {"registers": 99}, "sm_100": build})
     pair = RivalComparison(language_rival(), answer, our_builds(views, language_rival()))
     code = [Listing("CUDA C++", "cuda", "transpose.cu", CODE)]
-    shown = exhibit(*states, rivals=[pair], views=views, code=code)
+    shown = make_exhibit(*states, rivals=[pair], views=views, code=code)
     text = build_fragments(shown)["beside"]
     plain = html.unescape(re.sub(r"<(?!/?t[rhd])[^>]*>", "", text))
     found = [re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", one) for one in plain.split("</tr>")]
@@ -197,7 +206,7 @@ def rows(*states: MachineState) -> tuple[str, list[list[str]]]:
 
 
 def test_each_language_has_a_row_where_it_is_compiled() -> None:
-    text, (head, *found) = rows(verified(record(0)))
+    text, (head, *found) = tabulate_rivals(make_verified(make_record(0)))
     assert head[:3] == ["Language", "Lines", "Registers"]
     assert [one[0] for one in found] == [
         "sm_80", "naive",
@@ -212,9 +221,11 @@ def test_each_language_has_a_row_where_it_is_compiled() -> None:
 
 
 def test_times_stand_where_a_gpu_has_measured_them() -> None:
-    timed = case(4096, 4096, [result("naive", 8.1e-5), result("torch", 5e-5, "peer")], timed=True)
-    small = case(64, 64, [result("naive", 1e-6)], timed=True)
-    text, (head, *found) = rows(measured(record(1, cases=[timed, small])))
+    timed = make_case(
+        4096, 4096, [make_result("naive", 8.1e-5), make_result("torch", 5e-5, "peer")], timed=True
+    )
+    small = make_case(64, 64, [make_result("naive", 1e-6)], timed=True)
+    text, (head, *found) = tabulate_rivals(make_measured(make_record(1, cases=[timed, small])))
     assert head[2].startswith("Time, ")
     times = {(arch, one[0]): one[2] for arch, one in by_arch(found)}
     assert times["sm_90", "naive"] == "81.0 µs"
@@ -242,4 +253,4 @@ def test_the_lines_are_those_of_the_section_that_defines_it(kernel: str, lines: 
 
 
 def test_without_a_language_of_its_own_there_is_no_such_table() -> None:
-    assert rivals.languages_table(exhibit()) == ""
+    assert rivals.languages_table(make_exhibit()) == ""

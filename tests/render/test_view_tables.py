@@ -6,8 +6,8 @@ import html
 import re
 
 import pytest
-from made_up_records import case, exhibit, record, result, verified
-from made_up_views import ARCHS, CASE, view
+from made_up_records import make_case, make_exhibit, make_record, make_result, make_verified
+from made_up_views import ARCHS, CASE, make_view
 
 from warpshelf.look.bound import VariantCost
 from warpshelf.look.view import View, view_name
@@ -17,17 +17,17 @@ from warpshelf.render.fragments import build_fragments
 from warpshelf.render.snippet_page import SnippetPage
 
 
-def kept(**changes: object) -> list[View]:
+def keep_both_views(**changes: object) -> list[View]:
     """Both kernels on each architecture, with changes by variant: `naive={"registers": 40}`."""
     found = []
     for variant in ("naive", "tiled"):
         for arch in ARCHS:
-            one = view(variant, arch, **changes.get(variant, {}))  # type: ignore[arg-type]
+            one = make_view(variant, arch, **changes.get(variant, {}))  # type: ignore[arg-type]
             found.append(summarize_view(one, True))
     return found
 
 
-def bounds(naive: float, tiled: float) -> dict[str, dict[str, object]]:
+def make_bounds(naive: float, tiled: float) -> dict[str, dict[str, object]]:
     """Changes that give the two such bounds."""
     given = {"naive": naive, "tiled": tiled}
     return {
@@ -36,7 +36,7 @@ def bounds(naive: float, tiled: float) -> dict[str, dict[str, object]]:
     }
 
 
-def shown(one: SnippetPage) -> str:
+def show_table(one: SnippetPage) -> str:
     """The text of the table, a line for each row, its cells parted by bars."""
     text = re.sub(r"</t[hd]>", "|", build_fragments(one)["look"])
     text = re.sub(r"</tr>|</summary>|</caption>", "\n", text)
@@ -44,7 +44,7 @@ def shown(one: SnippetPage) -> str:
 
 
 def test_a_row_has_what_was_counted_beside_its_ideal() -> None:
-    text = shown(exhibit(views=kept()))
+    text = show_table(make_exhibit(views=keep_both_views()))
     tiled = next(line for line in text.splitlines() if line.strip().startswith("tiled"))
     cells = [cell.strip() for cell in tiled.split("|")]
     assert cells[:9] == [
@@ -63,12 +63,12 @@ def test_a_row_has_what_was_counted_beside_its_ideal() -> None:
 
 
 def test_a_small_bound_is_not_rounded_away() -> None:
-    text = shown(exhibit(views=kept(**bounds(2.5, 4224))))
+    text = show_table(make_exhibit(views=keep_both_views(**make_bounds(2.5, 4224))))
     assert "2.50 load and store| 1 to 2 of 2" in text
 
 
 def test_it_says_of_what_and_that_it_is_no_time() -> None:
-    text = shown(exhibit(views=kept()))
+    text = show_table(make_exhibit(views=keep_both_views()))
     for arch in ARCHS:
         assert f"Executed from its PTX for {arch} on a CPU: counts, no times" in text
     assert "NVRTC 12.8" in text and "64 × 64 float32" in text and "A bound is not a time" in text
@@ -77,11 +77,15 @@ def test_it_says_of_what_and_that_it_is_no_time() -> None:
 
 def test_the_floor_is_that_of_the_same_case() -> None:
     cost = {"bytes": 32768, "flops": 4096, "unit": "fp32"}
-    other = case(1, 1, [result("naive")], bytes=8)
-    same = {"case": dict(CASE), "timed": False, "results": [result("naive")], **cost}
-    found = shown(exhibit(verified(record(0, [other, same])), views=kept()))
+    other = make_case(1, 1, [make_result("naive")], bytes=8)
+    same = {"case": dict(CASE), "timed": False, "results": [make_result("naive")], **cost}
+    found = show_table(
+        make_exhibit(make_verified(make_record(0, [other, same])), views=keep_both_views())
+    )
     assert found.count("32 KiB to and from memory, 4096 operations of fp32") == len(ARCHS)
-    found = shown(exhibit(verified(record(0, [other])), views=kept()))
+    found = show_table(
+        make_exhibit(make_verified(make_record(0, [other])), views=keep_both_views())
+    )
     assert "to and from memory" not in found
 
 
@@ -97,7 +101,7 @@ def test_the_floor_is_that_of_the_same_case() -> None:
 def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
     naive: float, said: str, first: str
 ) -> None:
-    text = shown(exhibit(views=kept(**bounds(naive, 4224))))
+    text = show_table(make_exhibit(views=keep_both_views(**make_bounds(naive, 4224))))
     assert text.splitlines()[0] == f"What the machine does with it: on sm_90 {said}"
     names = re.findall(r"^\s*(naive|tiled) ", text, re.M)
     assert names[0] == names[2] == first
@@ -105,32 +109,32 @@ def test_variants_are_ordered_and_told_apart_only_where_bounds_are(
 
 
 def test_a_variant_of_two_kernels_counts_with_both() -> None:
-    first, second = kept(**bounds(1000, 4224))[::2]
+    first, second = keep_both_views(**make_bounds(1000, 4224))[::2]
     both = [first, second | {"variant": "naive"}]
     sectors = first["total"]["sectors"] + second["total"]["sectors"]
     assert views.variant_totals(both) == {"naive": VariantCost(5224, sectors)}
 
 
 def test_several_cases_stand_apart() -> None:
-    other = kept(naive={"case": {**CASE, "m": 96}})
-    text = shown(exhibit(views=other))
+    other = keep_both_views(naive={"case": {**CASE, "m": 96}})
+    text = show_table(make_exhibit(views=other))
     assert text.count("alone") == 4  # nothing of one case is compared with another
     assert "no times; 96 × 64" in text and "no times; 64 × 64" in text
 
 
 def test_it_is_part_of_the_whole_and_says_where_it_is_missing() -> None:
-    with_views = build_fragments(exhibit(verified(), views=kept()))
+    with_views = build_fragments(make_exhibit(make_verified(), views=keep_both_views()))
     assert with_views["look"] in with_views["whole"]
-    without = build_fragments(exhibit(verified()))
+    without = build_fragments(make_exhibit(make_verified()))
     assert "No view of the present code is recorded." in without["look"]
     assert "ws-look" not in without["whole"]
 
 
 def test_each_row_names_its_view_where_that_is_whole() -> None:
-    first, *others = kept()
+    first, *others = keep_both_views()
     slim = first | {"whole": False}
-    text = build_fragments(exhibit(views=[slim, *others]))["look"]
+    text = build_fragments(make_exhibit(views=[slim, *others]))["look"]
     named = re.findall(r'data-look="softmax/([^"]*)"', text)
     assert sorted(named) == sorted(map(view_name, others))
-    whole = build_fragments(exhibit(views=kept()))["look"]
+    whole = build_fragments(make_exhibit(views=keep_both_views()))["look"]
     assert text == whole.replace(f' data-look="softmax/{view_name(first)}"', "")

@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
-from made_up_records import compiled, record
+from made_up_records import make_compiled, make_record
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
@@ -25,37 +25,39 @@ SLUG = "imaginary-g9-80gb"
 
 
 @pytest.fixture
-def sound(trial: Trial) -> Snippet:
+def one_snippet(trial: Trial) -> Snippet:
     project = Project(trial.root)
-    return snippet.read_snippet(project, trial.snippet("sound", sound_snippet()).parent)
+    return snippet.read_snippet(project, trial.add_snippet("sound", sound_snippet()).parent)
 
 
-def made(one: Snippet, gpus: int = 1, **more: object) -> dict:
+def make_current(one: Snippet, gpus: int = 1, **more: object) -> dict:
     """A record of the present code of `one`."""
-    return record(gpus, **{"snippet": "sound", "digest": one.digest, **more})
+    return make_record(gpus, **{"snippet": "sound", "digest": one.digest, **more})
 
 
-def put(one: Snippet, found: dict) -> None:
+def write_record(one: Snippet, found: dict) -> None:
     one.results.mkdir(exist_ok=True)
     (one.results / f"{found['machine']['slug']}.json").write_text(dump_json(found))
 
 
-def known(one: Snippet) -> dict[str, str]:
+def collect_states(one: Snippet) -> dict[str, str]:
     """The state by machine, with nothing found wrong."""
     states, findings = build_snippet_pages.snippet_states(one, ledger.load_ledger(one.project))
     assert findings == []
     return {state.machine: state.state for state in states}
 
 
-def test_a_current_gpu_record_is_measured(sound: Snippet) -> None:
-    state = build_snippet_pages.machine_state(sound, SLUG, made(sound), Ledger(sound.project))
+def test_a_current_gpu_record_is_measured(one_snippet: Snippet) -> None:
+    state = build_snippet_pages.machine_state(
+        one_snippet, SLUG, make_current(one_snippet), Ledger(one_snippet.project)
+    )
     assert (state.state, state.machine) == ("measured", SLUG)
 
 
-def test_a_current_cpu_record_is_verified(sound: Snippet) -> None:
+def test_a_current_cpu_record_is_verified(one_snippet: Snippet) -> None:
     for more in ({}, {"cases": [], "facts": [{"name": "a"}]}):
         state = build_snippet_pages.machine_state(
-            sound, "cpu", made(sound, 0, **more), Ledger(sound.project)
+            one_snippet, "cpu", make_current(one_snippet, 0, **more), Ledger(one_snippet.project)
         )
         assert (state.state, state.machine) == ("verified", "cpu")
 
@@ -66,90 +68,105 @@ def test_a_current_cpu_record_is_verified(sound: Snippet) -> None:
      (False, "sha256:" + "0" * 64, "")],
 )  # fmt: skip
 def test_a_page_says_what_this_checkout_did_beside_the_record(
-    sound: Snippet, demo_alone: bool, code: str | None, said: str
+    one_snippet: Snippet, demo_alone: bool, code: str | None, said: str
 ) -> None:
-    put(sound, made(sound, 0))
-    book = Ledger(sound.project)
-    book.save_verdict("sound", "cpu", code or sound.digest, None, demo_alone=demo_alone)
-    drawn = build_fragments(build_snippet_pages.build_snippet_page(sound, Shelf(), book)[0])
+    write_record(one_snippet, make_current(one_snippet, 0))
+    book = Ledger(one_snippet.project)
+    book.save_verdict("sound", "cpu", code or one_snippet.digest, None, demo_alone=demo_alone)
+    drawn = build_fragments(build_snippet_pages.build_snippet_page(one_snippet, Shelf(), book)[0])
     origin = f"CPU, 6 May 2031, commit abc1234{said}"
     assert f"Checked on {origin}</summary>" in unescape(drawn["provenance"])
     assert f"({origin})" in unescape(drawn["output"])
 
 
-def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(sound: Snippet) -> None:
+def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(one_snippet: Snippet) -> None:
     skipped = {"name": "product", "role": "variant", "verdict": "skipped", "reason": "no host"}
     peer = {**skipped, "name": "torch", "role": "peer", "verdict": "passed"}
     cases = [{"case": {"m": 1}, "timed": False, "results": [skipped, peer]}]
     skips = [{"what": name, "reason": "no host"} for name in ("product", "other")]
     skips.append({"what": "third", "reason": "no clusters"})
-    found = made(sound, 0, cases=cases, skips=skips, compiled=[compiled("sm_90")])
-    state = build_snippet_pages.machine_state(sound, SLUG, found, Ledger(sound.project))
+    found = make_current(
+        one_snippet, 0, cases=cases, skips=skips, compiled=[make_compiled("sm_90")]
+    )
+    state = build_snippet_pages.machine_state(one_snippet, SLUG, found, Ledger(one_snippet.project))
     assert (state.state, state.reason) == ("compiled", "no host; no clusters")
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_a_record_of_other_code_is_stale(sound: Snippet, gpus: int) -> None:
-    found = made(sound, gpus)
-    sound.path.write_text(sound.path.read_text().replace("eye(2)", "eye(3)"))
-    changed = snippet.read_snippet(sound.project, sound.folder)
+def test_a_record_of_other_code_is_stale(one_snippet: Snippet, gpus: int) -> None:
+    found = make_current(one_snippet, gpus)
+    one_snippet.path.write_text(one_snippet.path.read_text().replace("eye(2)", "eye(3)"))
+    changed = snippet.read_snippet(one_snippet.project, one_snippet.folder)
     assert (
-        build_snippet_pages.machine_state(changed, SLUG, found, Ledger(sound.project)).state
+        build_snippet_pages.machine_state(changed, SLUG, found, Ledger(one_snippet.project)).state
         == "stale"
     )
 
 
-def test_a_failure_of_the_present_code_here_goes_before_its_record(sound: Snippet) -> None:
-    book = Ledger(sound.project)
-    book.save_verdict("sound", SLUG, sound.digest, "sound.py: NaN")
-    state = build_snippet_pages.machine_state(sound, SLUG, made(sound), book)
+def test_a_failure_of_the_present_code_here_goes_before_its_record(one_snippet: Snippet) -> None:
+    book = Ledger(one_snippet.project)
+    book.save_verdict("sound", SLUG, one_snippet.digest, "sound.py: NaN")
+    state = build_snippet_pages.machine_state(one_snippet, SLUG, make_current(one_snippet), book)
     assert (state.state, state.reason) == ("failed", "sound.py: NaN")
-    assert build_snippet_pages.machine_state(sound, "cpu", made(sound, 0), book).state == "verified"
-    book.save_verdict("sound", SLUG, sound.digest, None)
-    assert build_snippet_pages.machine_state(sound, SLUG, made(sound), book).state == "measured"
+    assert (
+        build_snippet_pages.machine_state(
+            one_snippet, "cpu", make_current(one_snippet, 0), book
+        ).state
+        == "verified"
+    )
+    book.save_verdict("sound", SLUG, one_snippet.digest, None)
+    assert (
+        build_snippet_pages.machine_state(one_snippet, SLUG, make_current(one_snippet), book).state
+        == "measured"
+    )
     book.save_verdict("sound", SLUG, "sha256:" + "0" * 64, "of other code")
-    assert build_snippet_pages.machine_state(sound, SLUG, made(sound), book).state == "measured"
+    assert (
+        build_snippet_pages.machine_state(one_snippet, SLUG, make_current(one_snippet), book).state
+        == "measured"
+    )
 
 
-def test_without_records_it_is_not_measured(sound: Snippet) -> None:
-    assert known(sound) == {"cpu": "not measured"}
+def test_without_records_it_is_not_measured(one_snippet: Snippet) -> None:
+    assert collect_states(one_snippet) == {"cpu": "not measured"}
 
 
 def test_why_it_is_not_measured_on_a_cpu_is_told(trial: Trial) -> None:
     text = sound_snippet().replace('{"seconds": 20}', '{"cpu": "clusters need a GPU"}')
-    one = snippet.read_snippet(Project(trial.root), trial.snippet("sound", text).parent)
+    one = snippet.read_snippet(Project(trial.root), trial.add_snippet("sound", text).parent)
     [state], _ = build_snippet_pages.snippet_states(one, Ledger(one.project))
     assert (state.state, state.reason) == ("not measured", "clusters need a GPU")
 
 
-def test_every_machine_has_its_state(sound: Snippet) -> None:
-    put(sound, made(sound))
-    assert known(sound) == {SLUG: "measured", "cpu": "not measured"}
-    put(sound, made(sound, 0))
-    put(sound, record(snippet="sound", slug="older-g8"))
-    assert known(sound) == {SLUG: "measured", "cpu": "verified", "older-g8": "stale"}
+def test_every_machine_has_its_state(one_snippet: Snippet) -> None:
+    write_record(one_snippet, make_current(one_snippet))
+    assert collect_states(one_snippet) == {SLUG: "measured", "cpu": "not measured"}
+    write_record(one_snippet, make_current(one_snippet, 0))
+    write_record(one_snippet, make_record(snippet="sound", slug="older-g8"))
+    assert collect_states(one_snippet) == {SLUG: "measured", "cpu": "verified", "older-g8": "stale"}
 
 
-def test_a_failure_without_a_record_is_known(sound: Snippet) -> None:
-    ledger.load_ledger(sound.project).save_verdict("sound", "cpu", sound.digest, "NaN")
-    assert known(sound) == {"cpu": "failed"}
+def test_a_failure_without_a_record_is_known(one_snippet: Snippet) -> None:
+    ledger.load_ledger(one_snippet.project).save_verdict("sound", "cpu", one_snippet.digest, "NaN")
+    assert collect_states(one_snippet) == {"cpu": "failed"}
 
 
-def test_a_damaged_record_is_told_and_shown_nowhere(sound: Snippet) -> None:
-    put(sound, made(sound))
-    path = sound.results / f"{SLUG}.json"
+def test_a_damaged_record_is_told_and_shown_nowhere(one_snippet: Snippet) -> None:
+    write_record(one_snippet, make_current(one_snippet))
+    path = one_snippet.results / f"{SLUG}.json"
     path.write_text(path.read_text()[:-9])
-    states, findings = build_snippet_pages.snippet_states(sound, Ledger(sound.project))
+    states, findings = build_snippet_pages.snippet_states(one_snippet, Ledger(one_snippet.project))
     assert [(state.machine, state.state) for state in states] == [("cpu", "not measured")]
     assert [finding.path for finding in findings] == [f"snippets/sound/results/{SLUG}.json"]
 
 
-def test_a_broken_snippet_publishes_nothing(sound: Snippet) -> None:
-    found = made(sound, 0, demo="never to be seen\n")
-    put(sound, found)
-    sound.path.write_text(sound.path.read_text().replace("def demo", "def shown"))
-    broken = snippet.read_snippet(sound.project, sound.folder)
-    page, findings = build_snippet_pages.build_snippet_page(broken, Shelf(), Ledger(sound.project))
+def test_a_broken_snippet_publishes_nothing(one_snippet: Snippet) -> None:
+    found = make_current(one_snippet, 0, demo="never to be seen\n")
+    write_record(one_snippet, found)
+    one_snippet.path.write_text(one_snippet.path.read_text().replace("def demo", "def shown"))
+    broken = snippet.read_snippet(one_snippet.project, one_snippet.folder)
+    page, findings = build_snippet_pages.build_snippet_page(
+        broken, Shelf(), Ledger(one_snippet.project)
+    )
     assert [finding.what for finding in findings] == ["demo is missing"]
     assert page.code == []
     assert [(state.state, state.record) for state in page.states] == [("failed", None)]
@@ -157,23 +174,25 @@ def test_a_broken_snippet_publishes_nothing(sound: Snippet) -> None:
         assert "never to be seen" not in text and "torch.matmul" not in text
 
 
-def test_the_code_has_the_kernels_language_first(sound: Snippet) -> None:
-    assert [row[:3] for row in build_snippet_pages.code_listings(sound)] == [
+def test_the_code_has_the_kernels_language_first(one_snippet: Snippet) -> None:
+    assert [row[:3] for row in build_snippet_pages.code_listings(one_snippet)] == [
         ("Python", "python", "sound.py")
     ]
-    (sound.folder / "sound.cu").write_text("__global__ void f() {}\n")
-    rows = build_snippet_pages.code_listings(sound)
+    (one_snippet.folder / "sound.cu").write_text("__global__ void f() {}\n")
+    rows = build_snippet_pages.code_listings(one_snippet)
     assert [row[0] for row in rows] == ["CUDA C++", "Python"]
     assert rows[0][:4] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
     assert "](/sources/sound/sound.cu){ download=sound.cu }" in rows[0].ways
-    text = sound.path.read_text()
-    sound.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
-    both = snippet.read_snippet(sound.project, sound.folder)
+    text = one_snippet.path.read_text()
+    one_snippet.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
+    both = snippet.read_snippet(one_snippet.project, one_snippet.folder)
     assert [row[0] for row in build_snippet_pages.code_listings(both)] == ["Triton", "CUDA C++"]
 
 
-def test_a_source_that_is_no_reading_is_named_without_a_link(sound: Snippet) -> None:
-    page, _ = build_snippet_pages.build_snippet_page(sound, Shelf(), Ledger(sound.project))
+def test_a_source_that_is_no_reading_is_named_without_a_link(one_snippet: Snippet) -> None:
+    page, _ = build_snippet_pages.build_snippet_page(
+        one_snippet, Shelf(), Ledger(one_snippet.project)
+    )
     assert page.sources == [("none", None)]
 
 
@@ -193,10 +212,10 @@ def test_no_page_shows_a_section_twice() -> None:
 
 
 def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:
-    trial.page("a.md", '# A\n\n--8<-- "part/code.md"\n\n--8<-- "both/timing.md"\n')
-    trial.page("b/c.md", '=== "x"\n\n    --8<-- "both/whole.md"\n--8<-- "idea/idea.md"\n')
-    trial.page("d.md", '--8<-- "both/whole.md"\n\n;--8<-- "escaped/whole.md"\n')
-    trial.page("e.md", 'Write `--8<-- "inline/whole.md"`.\n\n--8<-- "unknown/whole.md"\n')
+    trial.add_page("a.md", '# A\n\n--8<-- "part/code.md"\n\n--8<-- "both/timing.md"\n')
+    trial.add_page("b/c.md", '=== "x"\n\n    --8<-- "both/whole.md"\n--8<-- "idea/idea.md"\n')
+    trial.add_page("d.md", '--8<-- "both/whole.md"\n\n;--8<-- "escaped/whole.md"\n')
+    trial.add_page("e.md", 'Write `--8<-- "inline/whole.md"`.\n\n--8<-- "unknown/whole.md"\n')
     ids = ("part", "both", "idea", "escaped", "inline", "nowhere")
     assert build_snippet_pages.snippet_links(pages.load_pages(Project(trial.root))[0], ids) == {
         "part": "/a.md",

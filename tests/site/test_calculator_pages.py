@@ -23,16 +23,16 @@ PRODUCTS = '# Products\n\n--8<-- "doubled/whole.md"\n\n--8<-- "readings/kernels/
 
 
 @pytest.fixture
-def project(trial: Trial) -> Project:
+def calculator_shelf(trial: Trial) -> Project:
     """A shelf with one model, its reading, and a page with its calculator."""
-    calculator_project.lay(trial)
-    trial.page("calculators/doubled.md", PAGE)
-    trial.page(f"{TOPIC}.md", PRODUCTS)
+    calculator_project.write_calculator(trial)
+    trial.add_page("calculators/doubled.md", PAGE)
+    trial.add_page(f"{TOPIC}.md", PRODUCTS)
     (trial.root / "docs" / f"{TOPIC}.yml").write_text(LIST, encoding="utf-8")
     return Project(trial.root)
 
 
-def packed(project: Project) -> Path:
+def write_packed_python(project: Project) -> Path:
     """Something in the place of Python for the browser."""
     place = runtime.runtime_dir(project)
     place.mkdir(parents=True)
@@ -41,21 +41,21 @@ def packed(project: Project) -> Path:
     return place
 
 
-def rendered(project: Project) -> tuple[str, list[str]]:
+def render_calculator(project: Project) -> tuple[str, list[str]]:
     """The fragment, and what was found wrong."""
     findings, _ = rendering.render_project(project)
     path = project.fragments / "calculators" / "doubled.md"
     return path.read_text(encoding="utf-8") if path.is_file() else "", list(map(str, findings))
 
 
-def words(html: str) -> str:
+def read_words(html: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
-def test_the_defaults_stand_there_with_source_and_test(project: Project) -> None:
-    text, findings = rendered(project)
+def test_the_defaults_stand_there_with_source_and_test(calculator_shelf: Project) -> None:
+    text, findings = render_calculator(calculator_shelf)
     assert findings == []
-    said = words(text)
+    said = read_words(text)
     assert "4 B of plain things" in said and "2 * number ; from A paper on products" in said
     assert "checked by twice 2" in said
     plain = unescape(text)
@@ -64,64 +64,68 @@ def test_the_defaults_stand_there_with_source_and_test(project: Project) -> None
     assert "\n\n" not in text.strip()  # one block of HTML
 
 
-def test_without_python_the_form_is_shut_and_says_so(project: Project) -> None:
-    text, _ = rendered(project)
+def test_without_python_the_form_is_shut_and_says_so(calculator_shelf: Project) -> None:
+    text, _ = render_calculator(calculator_shelf)
     assert "<script" not in remove_marks(text) and "data-python" not in text
     assert text.count("<fieldset disabled>") == 2
-    assert "This build has no Python for the browser" in words(text)
-    assert list(project.published_runtime.glob("*/*")) == []
+    assert "This build has no Python for the browser" in read_words(text)
+    assert list(calculator_shelf.published_runtime.glob("*/*")) == []
 
 
-def test_with_python_the_files_lie_where_the_page_says(project: Project) -> None:
-    place = packed(project)
-    text, _ = rendered(project)
+def test_with_python_the_files_lie_where_the_page_says(calculator_shelf: Project) -> None:
+    place = write_packed_python(calculator_shelf)
+    text, _ = render_calculator(calculator_shelf)
     plain = unescape(text)
     [models] = re.findall(r'data-models="\.\./\.\./runtime/([^"]+)"', plain)
     [python] = re.findall(r'data-python="\.\./\.\./runtime/([^"]+)/"', plain)
-    assert (project.published_runtime / python / "wasm.packed").read_bytes() == b"\x1f\x8b\x00"
+    assert (
+        calculator_shelf.published_runtime / python / "wasm.packed"
+    ).read_bytes() == b"\x1f\x8b\x00"
     assert python == place.name and 'data-weight="5042823"' in plain
-    sent = json.loads((project.published_runtime / models).read_text(encoding="utf-8"))
+    sent = json.loads((calculator_shelf.published_runtime / models).read_text(encoding="utf-8"))
     assert sent["contexts"]["doubled"]["page"] == "kernels/products/#snippet-doubled"
     own = {name for name in sent["files"] if name.startswith("snippets/")}
     assert own == {"snippets/doubled/calculator.py", "snippets/doubled/doubled.py"}
     assert plain.count('<script type="module" src="../../assets/calculators.js">') == 1
 
 
-def test_another_model_is_another_file_and_the_old_one_goes(project: Project) -> None:
-    packed(project)
-    rendered(project)
-    before = {path.name for path in project.published_runtime.glob("models-*")}
-    path = project.snippets / "doubled" / "doubled.py"
+def test_another_model_is_another_file_and_the_old_one_goes(calculator_shelf: Project) -> None:
+    write_packed_python(calculator_shelf)
+    render_calculator(calculator_shelf)
+    before = {path.name for path in calculator_shelf.published_runtime.glob("models-*")}
+    path = calculator_shelf.snippets / "doubled" / "doubled.py"
     path.write_text(path.read_text() + "# changed\n")
-    rendered(project)
-    after = {path.name for path in project.published_runtime.glob("models-*")}
+    render_calculator(calculator_shelf)
+    after = {path.name for path in calculator_shelf.published_runtime.glob("models-*")}
     assert len(before) == len(after) == 1 and before != after
 
 
-def test_a_calculator_that_fails_is_withheld_alone(project: Project) -> None:
-    path = project.snippets / "doubled" / "calculator.py"
+def test_a_calculator_that_fails_is_withheld_alone(calculator_shelf: Project) -> None:
+    path = calculator_shelf.snippets / "doubled" / "calculator.py"
     path.write_text(calculator_project.CALCULATOR + "\n\nraise RuntimeError('broken')\n")
-    text, findings = rendered(project)
-    assert words(text).startswith("The calculator is withheld")
+    text, findings = render_calculator(calculator_shelf)
+    assert read_words(text).startswith("The calculator is withheld")
     assert findings == ["snippets/doubled/calculator.py: fails: RuntimeError: broken; mend it"]
-    assert (project.fragments / "doubled" / "whole.md").is_file()
+    assert (calculator_shelf.fragments / "doubled" / "whole.md").is_file()
 
 
-def test_a_test_or_a_source_that_is_not_there_is_found(project: Project) -> None:
+def test_a_test_or_a_source_that_is_not_there_is_found(calculator_shelf: Project) -> None:
     text = calculator_project.CALCULATOR.replace('"a-paper"', '"no-paper"')
-    (project.snippets / "doubled" / "calculator.py").write_text(text)
-    _, findings = rendered(project)
+    (calculator_shelf.snippets / "doubled" / "calculator.py").write_text(text)
+    _, findings = render_calculator(calculator_shelf)
     assert findings == [
         "snippets/doubled/calculator.py: the line 'doubled' has the source 'no-paper', not a "
         "reading id; name the id of a reading in docs/"
     ]
 
 
-def test_a_page_that_embeds_no_calculator_of_ours_is_found(project: Project, trial: Trial) -> None:
-    trial.page("calculators/doubled.md", PAGE.replace("doubled.md", "trebled.md"))
-    done = trial.shelf("check")
+def test_a_page_that_embeds_no_calculator_of_ours_is_found(
+    calculator_shelf: Project, trial: Trial
+) -> None:
+    trial.add_page("calculators/doubled.md", PAGE.replace("doubled.md", "trebled.md"))
+    done = trial.run_shelf("check")
     assert "embeds the calculator of 'trebled', which has none" in done.stderr
-    text, _ = rendered(project)
+    text, _ = render_calculator(calculator_shelf)
     assert text == ""  # what no page shows is not asked for
 
 
@@ -151,15 +155,15 @@ NAMES = runtime.list_calculators(Project(ROOT))
 
 
 @pytest.fixture(scope="module")
-def own() -> dict[str, runtime.CalculatorSpec]:
+def own_calculators() -> dict[str, runtime.CalculatorSpec]:
     return runtime.describe_calculators(Project(ROOT), NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_line_has_a_formula_a_source_and_a_test_that_is_there(
-    name: str, own: dict[str, runtime.CalculatorSpec]
+    name: str, own_calculators: dict[str, runtime.CalculatorSpec]
 ) -> None:
-    told = own[name]
+    told = own_calculators[name]
     assert told.faults == ()
     record = store.load_record(Project(ROOT), ROOT / "snippets" / name / "results" / "cpu.json")
     facts = {
@@ -185,7 +189,7 @@ each_asked = pytest.mark.parametrize(
 @each_asked
 def test_whatever_a_form_takes_is_answered_or_refused_in_a_line(name: str) -> None:
     answered = 0
-    for given in calculator_project.extremes(name):
+    for given in calculator_project.list_extremes(name):
         told = form.answer_question({"id": name, "configurations": [given]})
         answered += "answer" in told
         for error in told.get("errors", ()):
@@ -203,7 +207,7 @@ PASTED = [
 
 @pytest.mark.parametrize(("name", "field"), PASTED)
 def test_a_pasted_configuration_is_taken_and_its_unknown_field_named(name: str, field: str) -> None:
-    [text] = calculator_project.configs("gemma-2-9b")
+    [text] = calculator_project.list_configs("gemma-2-9b")
     told = form.answer_question({"id": name, "configurations": [{field: text}]})
     assert "made_up_field" in unescape(told["details"])
     assert told["answer"] != form.answer_question({"id": name, "configurations": [{}]})["answer"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, TOPIC, Trial, sound_snippet
-from made_up_records import record
+from made_up_records import make_record
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
@@ -30,43 +30,43 @@ FIGURE = """\
 
 
 @pytest.fixture
-def sound(trial: Trial) -> Snippet:
+def recorded_snippet(trial: Trial) -> Snippet:
     """A snippet with a current record of the CPU, whose list of what is due has one timed case."""
     project = Project(trial.root)
-    trial.page(f"{TOPIC}.yml", LIST)
-    trial.page(f"{TOPIC}.md", f'# Products\n\n--8<-- "readings/{TOPIC}.md"\n')
-    one = snippet.read_snippet(project, trial.snippet("sound", sound_snippet()).parent)
+    trial.add_page(f"{TOPIC}.yml", LIST)
+    trial.add_page(f"{TOPIC}.md", f'# Products\n\n--8<-- "readings/{TOPIC}.md"\n')
+    one = snippet.read_snippet(project, trial.add_snippet("sound", sound_snippet()).parent)
     one.results.mkdir()
-    found = record(0, snippet="sound", digest=one.digest)
+    found = make_record(0, snippet="sound", digest=one.digest)
     (one.results / "cpu.json").write_text(dump_json(found))
     return one
 
 
-def state(one: Snippet, text: str) -> Path:
+def write_claims(one: Snippet, text: str) -> Path:
     path = one.folder / "reported.yml"
     path.write_text(text)
     return path
 
 
-def faults(one: Snippet, text: str) -> list[str]:
-    state(one, text)
+def find_claim_faults(one: Snippet, text: str) -> list[str]:
+    write_claims(one, text)
     shelf = model.load_shelf(one.project.root)
     return [str(finding) for finding in build_snippet_pages.check_claims(one, shelf)]
 
 
-def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet) -> None:
-    assert faults(sound, FIGURE) == []
-    shelf = model.load_shelf(sound.project.root)
+def test_a_sound_figure_is_shown_with_the_reading_that_states_it(recorded_snippet: Snippet) -> None:
+    assert find_claim_faults(recorded_snippet, FIGURE) == []
+    shelf = model.load_shelf(recorded_snippet.project.root)
     shown, findings = build_snippet_pages.build_snippet_page(
-        sound, shelf, ledger.load_ledger(sound.project)
+        recorded_snippet, shelf, ledger.load_ledger(recorded_snippet.project)
     )
     [claim] = shown.reported
     assert findings == []
     assert claim.source == ("A paper on products", f"/{TOPIC}.md#reading-a-paper")
     assert claim.url == "https://example.org/products"
     address = "https://example.org/here"
-    state(sound, f"{FIGURE}  url: {address}\n")
-    [claim] = build_snippet_pages.load_claims(sound, shelf)[0]
+    write_claims(recorded_snippet, f"{FIGURE}  url: {address}\n")
+    [claim] = build_snippet_pages.load_claims(recorded_snippet, shelf)[0]
     assert claim.url == address
 
 
@@ -92,42 +92,44 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(sound: Snippet)
         ),
     ],
 )
-def test_what_does_not_fit_is_said(sound: Snippet, old: str, new: str, said: str) -> None:
-    [line] = faults(sound, FIGURE.replace(old, new))
+def test_what_does_not_fit_is_said(
+    recorded_snippet: Snippet, old: str, new: str, said: str
+) -> None:
+    [line] = find_claim_faults(recorded_snippet, FIGURE.replace(old, new))
     assert line.startswith("snippets/sound/reported.yml:") and said in line
 
 
-def test_a_case_that_fits_several_is_said(sound: Snippet) -> None:
-    path = sound.results / "cpu.json"
-    due = record(0)["due"]
+def test_a_case_that_fits_several_is_said(recorded_snippet: Snippet) -> None:
+    path = recorded_snippet.results / "cpu.json"
+    due = make_record(0)["due"]
     timed = {**due[0], "case": {"m": 4096, "n": 2}, "timed": True}
-    found = record(0, snippet="sound", digest=sound.digest)
+    found = make_record(0, snippet="sound", digest=recorded_snippet.digest)
     path.write_text(dump_json(found | {"due": [timed, {**timed, "case": {"m": 4096, "n": 3}}]}))
-    [line] = faults(sound, FIGURE)
+    [line] = find_claim_faults(recorded_snippet, FIGURE)
     assert "case matches 2 of the 2 timed cases, not one" in line
 
 
-def test_without_a_current_record_no_case_is_judged(sound: Snippet) -> None:
-    (sound.results / "cpu.json").unlink()
-    assert faults(sound, FIGURE.replace("4096", "1")) == []
+def test_without_a_current_record_no_case_is_judged(recorded_snippet: Snippet) -> None:
+    (recorded_snippet.results / "cpu.json").unlink()
+    assert find_claim_faults(recorded_snippet, FIGURE.replace("4096", "1")) == []
 
 
-def test_a_program_has_no_cases(sound: Snippet) -> None:
-    [line] = faults(replace(sound, kind="program"), FIGURE)
+def test_a_program_has_no_cases(recorded_snippet: Snippet) -> None:
+    [line] = find_claim_faults(replace(recorded_snippet, kind="program"), FIGURE)
     assert "case is given, but a program has no cases; remove it" in line
 
 
-def test_it_changes_no_digest_and_leaves_the_records_current(sound: Snippet) -> None:
-    before = sound.digest
-    state(sound, FIGURE)
-    project = sound.project
-    again = snippet.read_snippet(project, sound.folder)
+def test_it_changes_no_digest_and_leaves_the_records_current(recorded_snippet: Snippet) -> None:
+    before = recorded_snippet.digest
+    write_claims(recorded_snippet, FIGURE)
+    project = recorded_snippet.project
+    again = snippet.read_snippet(project, recorded_snippet.folder)
     assert again.digest == before
     [found] = build_snippet_pages.snippet_states(again, ledger.load_ledger(project))[0]
     assert found.state == "verified"
 
 
-def test_the_check_of_a_project_reads_the_figures(sound: Snippet) -> None:
-    state(sound, FIGURE.replace("TB/s", "TB"))
-    said = [str(finding) for finding in inspection.inspect_project(sound.project)[0]]
+def test_the_check_of_a_project_reads_the_figures(recorded_snippet: Snippet) -> None:
+    write_claims(recorded_snippet, FIGURE.replace("TB/s", "TB"))
+    said = [str(finding) for finding in inspection.inspect_project(recorded_snippet.project)[0]]
     assert any(line.startswith("snippets/sound/reported.yml:2: unit is 'TB'") for line in said)

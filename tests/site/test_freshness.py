@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, MKDOCS, TOPIC, Trial, sound_snippet
-from runner_benchmark import BUILD
-from runner_benchmark import project as forty
-from versioned_project import Repository, times
+from runner_benchmark import BUILD, lay_out_project
+from versioned_project import Repository, make_timed_case
 
 from warpshelf.core.project import Project
 from warpshelf.site import build, freshness, inspection, rendering
@@ -24,31 +23,33 @@ NOTE = ".shelf/rendered.json"
 
 
 @pytest.fixture
-def shelf(trial: Trial) -> Trial:
+def rendered_trial(trial: Trial) -> Trial:
     """A project with a snippet, a reading and a page of both, rendered once."""
-    trial.snippet("sound", sound_snippet().replace("Source  none", "Source  a-paper"))
-    trial.page(f"{TOPIC}.yml", LIST)
-    trial.page(f"{TOPIC}.md", f'# P\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n')
+    trial.add_snippet("sound", sound_snippet().replace("Source  none", "Source  a-paper"))
+    trial.add_page(f"{TOPIC}.yml", LIST)
+    trial.add_page(
+        f"{TOPIC}.md", f'# P\n\n--8<-- "readings/{TOPIC}.md"\n\n--8<-- "sound/whole.md"\n'
+    )
     build.update_fragments(Project(trial.root))
     return trial
 
 
 @pytest.fixture
-def count(monkeypatch: pytest.MonkeyPatch) -> list[Project]:
+def rendered_projects(monkeypatch: pytest.MonkeyPatch) -> list[Project]:
     """The projects rendered from now on."""
     seen: list[Project] = []
     real = rendering.render_project
 
-    def render(project: Project) -> object:
+    def note_rendering(project: Project) -> object:
         seen.append(project)
         return real(project)
 
-    monkeypatch.setattr(rendering, "render_project", render)
+    monkeypatch.setattr(rendering, "render_project", note_rendering)
     return seen
 
 
-def edit(path: str, old: str, new: str) -> Callable[[Trial], None]:
-    def change(trial: Trial) -> None:
+def edit_file(path: str, old: str, new: str) -> Callable[[Trial], None]:
+    def replace_text(trial: Trial) -> None:
         text = (trial.root / path).read_text(encoding="utf-8")
         assert old in text
         times = (trial.root / path).stat()
@@ -56,115 +57,122 @@ def edit(path: str, old: str, new: str) -> Callable[[Trial], None]:
         # A file that was saved within one tick of the clock has its old date.
         os.utime(trial.root / path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    return change
+    return replace_text
 
 
-def put(path: str, text: str) -> Callable[[Trial], None]:
-    def change(trial: Trial) -> None:
+def put_file(path: str, text: str) -> Callable[[Trial], None]:
+    def write_text(trial: Trial) -> None:
         (trial.root / path).parent.mkdir(parents=True, exist_ok=True)
         (trial.root / path).write_text(text, encoding="utf-8")
 
-    return change
+    return write_text
 
 
-def remove(path: str) -> Callable[[Trial], None]:
+def remove_file(path: str) -> Callable[[Trial], None]:
     return lambda trial: (trial.root / path).unlink()
 
 
 FRAGMENT = f"build/fragments/readings/{TOPIC}.md"
 CHANGES = {
-    "a reading": edit(f"docs/{TOPIC}.yml", "on products", "on productx"),
-    "a page": edit(f"docs/{TOPIC}.md", "# P", "# Q"),
-    "a snippet": edit("snippets/sound/sound.py", "eye(2)", "eye(3)"),
-    "a record": put("snippets/sound/results/cpu.json", "{}"),
-    "a packed file": put("snippets/sound/results/cpu.xz", "views"),
-    "a shared module": put("snippets/helper.py", "x = 1\n"),
-    "the settings": edit("mkdocs.yml", "Trial", "Trail"),
-    "the ledger": put(".shelf/ledger.json", "{}"),
-    "the links": put("docs/links.json", "{}"),
-    "a fragment": edit(FRAGMENT, "products", "PRODUCTS"),
-    "a lost fragment": remove(FRAGMENT),
-    "a stray fragment": put("build/fragments/stray.md", "x"),
-    "a stray view": put("docs/views/stray.json", "x"),
-    "a stray file for browsers": put("docs/runtime/stray.json", "x"),
-    "no note": remove(NOTE),
-    "a damaged note": put(NOTE, '{"inputs": "'),
-    "a deep note": put(NOTE, "[" * 100_000),
-    "a note of another shape": put(NOTE, '{"inputs": 1, "outputs": [], "findings": null}'),
+    "a reading": edit_file(f"docs/{TOPIC}.yml", "on products", "on productx"),
+    "a page": edit_file(f"docs/{TOPIC}.md", "# P", "# Q"),
+    "a snippet": edit_file("snippets/sound/sound.py", "eye(2)", "eye(3)"),
+    "a record": put_file("snippets/sound/results/cpu.json", "{}"),
+    "a packed file": put_file("snippets/sound/results/cpu.xz", "views"),
+    "a shared module": put_file("snippets/helper.py", "x = 1\n"),
+    "the settings": edit_file("mkdocs.yml", "Trial", "Trail"),
+    "the ledger": put_file(".shelf/ledger.json", "{}"),
+    "the links": put_file("docs/links.json", "{}"),
+    "a fragment": edit_file(FRAGMENT, "products", "PRODUCTS"),
+    "a lost fragment": remove_file(FRAGMENT),
+    "a stray fragment": put_file("build/fragments/stray.md", "x"),
+    "a stray view": put_file("docs/views/stray.json", "x"),
+    "a stray file for browsers": put_file("docs/runtime/stray.json", "x"),
+    "no note": remove_file(NOTE),
+    "a damaged note": put_file(NOTE, '{"inputs": "'),
+    "a deep note": put_file(NOTE, "[" * 100_000),
+    "a note of another shape": put_file(NOTE, '{"inputs": 1, "outputs": [], "findings": null}'),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_whatever_changes_is_rendered(
-    shelf: Trial, count: list[Project], change: Callable[[Trial], None]
+    rendered_trial: Trial, rendered_projects: list[Project], change: Callable[[Trial], None]
 ) -> None:
-    assert build.update_fragments(Project(shelf.root)).changed == 0
-    assert count == []
-    change(shelf)
-    first = build.update_fragments(Project(shelf.root))
-    assert len(count) == 1
-    again = build.update_fragments(Project(shelf.root))
-    assert len(count) == 1 and again.findings == first.findings
+    assert build.update_fragments(Project(rendered_trial.root)).changed == 0
+    assert rendered_projects == []
+    change(rendered_trial)
+    first = build.update_fragments(Project(rendered_trial.root))
+    assert len(rendered_projects) == 1
+    again = build.update_fragments(Project(rendered_trial.root))
+    assert len(rendered_projects) == 1 and again.findings == first.findings
 
 
-def test_other_versions_of_a_record_are_rendered(trial: Trial, count: list[Project]) -> None:
+def test_other_versions_of_a_record_are_rendered(
+    trial: Trial, rendered_projects: list[Project]
+) -> None:
     """The files are as they were; what version control has of them is not."""
     repository = Repository(trial)
-    trial.page("index.md", '# Trial\n\n--8<-- "sound/whole.md"\n')
-    first = repository.made(times(1), date="2031-01-01T00:00:00Z")
-    last = repository.made(times(2), date="2032-01-01T00:00:00Z")
-    repository.put(last)
+    trial.add_page("index.md", '# Trial\n\n--8<-- "sound/whole.md"\n')
+    first = repository.make_record(make_timed_case(1), date="2031-01-01T00:00:00Z")
+    last = repository.make_record(make_timed_case(2), date="2032-01-01T00:00:00Z")
+    repository.write_record(last)
     build.update_fragments(repository.project)
-    assert build.update_fragments(repository.project).changed == 0 and len(count) == 1
+    assert build.update_fragments(repository.project).changed == 0 and len(rendered_projects) == 1
     for found in (first, last):
-        repository.put(found)
-        repository.commit()
+        repository.write_record(found)
+        repository.commit_all()
     whole = repository.project.fragments / "sound" / "whole.md"
     assert "Over time" not in whole.read_text()
     build.update_fragments(repository.project)
-    assert len(count) == 2 and "Over time" in whole.read_text()
+    assert len(rendered_projects) == 2 and "Over time" in whole.read_text()
     (trial.root / "other").write_text("a commit of something else")
-    repository.commit()
-    assert build.update_fragments(repository.project).changed == 0 and len(count) == 2
+    repository.commit_all()
+    assert build.update_fragments(repository.project).changed == 0 and len(rendered_projects) == 2
 
 
-def test_a_note_of_other_findings_is_no_proof(shelf: Trial, count: list[Project]) -> None:
+def test_a_note_of_other_findings_is_no_proof(
+    rendered_trial: Trial, rendered_projects: list[Project]
+) -> None:
     """A note made by hand for other sources is as good as none."""
-    note = json.loads((shelf.root / NOTE).read_text())
-    (shelf.root / NOTE).write_text(json.dumps({**note, "inputs": "0" * 64}))
-    assert build.update_fragments(Project(shelf.root)).findings == [] and len(count) == 1
+    note = json.loads((rendered_trial.root / NOTE).read_text())
+    (rendered_trial.root / NOTE).write_text(json.dumps({**note, "inputs": "0" * 64}))
+    assert (
+        build.update_fragments(Project(rendered_trial.root)).findings == []
+        and len(rendered_projects) == 1
+    )
 
 
-def test_findings_are_said_again(shelf: Trial, count: list[Project]) -> None:
-    edit(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier")(shelf)
-    first, second = (shelf.shelf("site", "--render-only") for _ in range(2))
-    assert len(count) == 1 and "kind is 'papier'" in first.stderr
+def test_findings_are_said_again(rendered_trial: Trial, rendered_projects: list[Project]) -> None:
+    edit_file(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier")(rendered_trial)
+    first, second = (rendered_trial.run_shelf("site", "--render-only") for _ in range(2))
+    assert len(rendered_projects) == 1 and "kind is 'papier'" in first.stderr
     assert (second.returncode, second.stderr) == (first.returncode, first.stderr)
 
 
 def test_a_check_is_repeated_only_where_something_changed(
-    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+    rendered_trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = []
     real = inspection.inspect_project
     monkeypatch.setattr(
         inspection, "inspect_project", lambda project: count.append(0) or real(project)
     )
-    project = Project(shelf.root)
+    project = Project(rendered_trial.root)
     first = freshness.cached_check(project)
     assert freshness.cached_check(project) == first and len(count) == 1
     changes = (
-        edit(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier"),
-        edit("snippets/sound/sound.py", '"""', '"""More. '),
-        put("snippets/sound/results/odd.txt", "x"),
-        put("docs/assets/new.svg", "<svg/>"),
-        remove("docs/assets/new.svg"),
-        put("tests/snippets/mutants/sound.yml", "- name: none"),
-        put(".vscode/settings.json", "{}"),
-        put(".shelf/checked.json", '{"inputs": 3}'),
+        edit_file(f"docs/{TOPIC}.yml", "kind: paper", "kind: papier"),
+        edit_file("snippets/sound/sound.py", '"""', '"""More. '),
+        put_file("snippets/sound/results/odd.txt", "x"),
+        put_file("docs/assets/new.svg", "<svg/>"),
+        remove_file("docs/assets/new.svg"),
+        put_file("tests/snippets/mutants/sound.yml", "- name: none"),
+        put_file(".vscode/settings.json", "{}"),
+        put_file(".shelf/checked.json", '{"inputs": 3}'),
     )
     for number, change in enumerate(changes, 2):
-        change(shelf)
+        change(rendered_trial)
         found = freshness.cached_check(project)
         assert len(count) == number
         assert freshness.cached_check(project) == found and len(count) == number
@@ -175,7 +183,7 @@ def test_a_check_is_repeated_only_where_something_changed(
 
 @pytest.mark.parametrize("command", [rendering.render_project, inspection.inspect_project])
 def test_each_page_is_read_once(
-    shelf: Trial, monkeypatch: pytest.MonkeyPatch, command: Callable[[Project], object]
+    rendered_trial: Trial, monkeypatch: pytest.MonkeyPatch, command: Callable[[Project], object]
 ) -> None:
     opened: Counter[str] = Counter()
     real = Path.read_text
@@ -185,8 +193,8 @@ def test_each_page_is_read_once(
         return real(path, *more, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "read_text", read_text)
-    command(Project(shelf.root))
-    pages = {str(path): 1 for path in (shelf.root / "docs").rglob("*.md")}
+    command(Project(rendered_trial.root))
+    pages = {str(path): 1 for path in (rendered_trial.root / "docs").rglob("*.md")}
     assert {path: times for path, times in opened.items() if times} == pages
 
 
@@ -223,13 +231,13 @@ def test_the_command_line_by_itself_brings_in_two_rooms() -> None:
     ("words", "also"), [(("site", "--render-only"), ()), (("run",), ("warpshelf.worker.verify",))]
 )
 def test_nothing_to_do_brings_in_nothing(
-    shelf: Trial, words: tuple[str, ...], also: tuple[str, ...]
+    rendered_trial: Trial, words: tuple[str, ...], also: tuple[str, ...]
 ) -> None:
     if words == ("run",):
-        assert shelf.shelf("run").returncode == 0
+        assert rendered_trial.run_shelf("run").returncode == 0
     done = subprocess.run(
         [sys.executable, "-c", LOADED, *words],
-        cwd=shelf.root,
+        cwd=rendered_trial.root,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -240,7 +248,7 @@ def test_nothing_to_do_brings_in_nothing(
     assert loaded & {*HEAVY, *also} == set()
 
 
-def spent(words: list[str], root: Path) -> float:
+def measure_cpu_seconds(words: list[str], root: Path) -> float:
     """CPU seconds of a process and its children: what others do on the machine counts little.
 
     Modules are compiled once, as with a user, also where the environment asks for no bytecode.
@@ -255,16 +263,20 @@ def spent(words: list[str], root: Path) -> float:
 @pytest.mark.exhaustive("the whole site twice")
 def test_our_share_of_a_warm_site_is_small(tmp_path: Path) -> None:
     """Forty snippets that have not changed cost less than MkDocs needs for their one page."""
-    forty(tmp_path)
+    lay_out_project(tmp_path)
     includes = "\n\n".join(f'--8<-- "add_{index:02d}/whole.md"' for index in range(40))
     (tmp_path / "docs" / "index.md").write_text(f"# Forty\n\n{includes}\n")
     (tmp_path / "mkdocs.yml").write_text(MKDOCS)
     shelf = [sys.executable, str(BUILD)]
-    spent([*shelf, "run"], tmp_path)  # cold
-    spent([*shelf, "site"], tmp_path)
+    measure_cpu_seconds([*shelf, "run"], tmp_path)  # cold
+    measure_cpu_seconds([*shelf, "site"], tmp_path)
     shares = []
     for _ in range(3):
-        ours = spent([*shelf, "run"], tmp_path) + spent([*shelf, "site", "--render-only"], tmp_path)
-        bare = spent([sys.executable, "-m", "mkdocs", "build", "--strict", "-q"], tmp_path)
+        ours = measure_cpu_seconds([*shelf, "run"], tmp_path) + measure_cpu_seconds(
+            [*shelf, "site", "--render-only"], tmp_path
+        )
+        bare = measure_cpu_seconds(
+            [sys.executable, "-m", "mkdocs", "build", "--strict", "-q"], tmp_path
+        )
         shares.append(ours / bare)
     assert min(shares) < 0.8, shares

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from made_up_records import exhibit, measured, verified
+from made_up_records import make_exhibit, make_measured, make_verified
 
 from warpshelf.contract import snippet
 from warpshelf.core import pages
@@ -41,7 +41,7 @@ CLAIM = re.compile(
 )
 
 
-def claims(text: str) -> list[str]:
+def find_claims(text: str) -> list[str]:
     """What a text claims of a result on a GPU; code and what is denied are left out."""
     plain = " ".join(CODE.sub(" ", text).split())
     sentences = re.split(r"(?<=[.:;!?])\s+", plain)
@@ -61,7 +61,7 @@ def claims(text: str) -> list[str]:
     ],
 )
 def test_a_claim_is_found(text: str) -> None:
-    assert claims(text)
+    assert find_claims(text)
 
 
 @pytest.mark.parametrize(
@@ -75,33 +75,35 @@ def test_a_claim_is_found(text: str) -> None:
     ],
 )
 def test_what_is_no_claim_is_none(text: str) -> None:
-    assert claims(text) == []
+    assert find_claims(text) == []
 
 
 @pytest.fixture(scope="module")
-def shown() -> list[SnippetPage]:
+def shown_pages() -> list[SnippetPage]:
     """The snippets of this repository with their committed records; no checkout's own failures."""
     project = Project(ROOT)
     found = []
     for one in snippet.discover_snippets(project):
         states, _ = build_snippet_pages.snippet_states(one, ledger.Ledger(project))
-        found.append(exhibit(*states, id=one.id, kind=one.kind))
+        found.append(make_exhibit(*states, id=one.id, kind=one.kind))
     return found
 
 
-def sources() -> list[Path]:
+def list_claim_sources() -> list[Path]:
     return sorted({path for pattern in OURS for path in ROOT.glob(pattern)})
 
 
 def test_the_readme_and_our_pages_claim_no_result_that_is_not_there(
-    shown: list[SnippetPage],
+    shown_pages: list[SnippetPage],
 ) -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    if results.count_snippets(shown).gpus:
+    if results.count_snippets(shown_pages).gpus:
         assert DENIAL not in readme, "a GPU has been measured: say so in README.md"
         return
     assert DENIAL in readme
-    found = {str(path): claims(path.read_text(encoding="utf-8")) for path in sources()}
+    found = {
+        str(path): find_claims(path.read_text(encoding="utf-8")) for path in list_claim_sources()
+    }
     assert {path: said for path, said in found.items() if said} == {}
     assert len(found) > 10
 
@@ -122,8 +124,11 @@ def test_no_page_has_typed_what_is_computed() -> None:
             assert f'--8<-- "{piece}.md"' in written[where].text
 
 
-def test_the_home_page_and_the_numbers_follow_the_records(shown: list[SnippetPage]) -> None:
-    without, with_one = [exhibit(verified())], [exhibit(measured(), verified())]
+def test_the_home_page_and_the_numbers_follow_the_records(shown_pages: list[SnippetPage]) -> None:
+    without, with_one = (
+        [make_exhibit(make_verified())],
+        [make_exhibit(make_measured(), make_verified())],
+    )
     assert "no GPU has been measured yet" in rendering.render_machines(without)
     assert "hand in the first" in rendering.render_invitation(without)
     for piece in (
@@ -136,6 +141,8 @@ def test_the_home_page_and_the_numbers_follow_the_records(shown: list[SnippetPag
         assert "yet" not in piece(with_one) and "first" not in piece(with_one)
     for piece in (rendering.render_machines, results.gpu_note, results.render_counts):
         assert "Imaginary G9 80GB" in piece(with_one)
-    ours = results.count_snippets(shown)
-    assert bool(ours.gpus) != ("no GPU has been measured yet" in rendering.render_machines(shown))
+    ours = results.count_snippets(shown_pages)
+    assert bool(ours.gpus) != (
+        "no GPU has been measured yet" in rendering.render_machines(shown_pages)
+    )
     assert sum(ours.said[words] for words in results.CLAIMED.values()) == ours.snippets

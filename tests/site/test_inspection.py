@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
-from made_up_records import grids, honest, record, timelines
+from made_up_records import make_grids, make_honest, make_record, make_timelines
 
 from warpshelf.contract import snippet
 from warpshelf.core.files import dump_json
@@ -40,7 +40,7 @@ See [home](../index.md), [the same](/index.md#trial), [elsewhere](https://exampl
 """
 
 
-def put(trial: Trial, found: dict, name: str = "cpu.json") -> Path:
+def write_result(trial: Trial, found: dict, name: str = "cpu.json") -> Path:
     path = trial.root / "snippets" / "sound" / "results" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(dump_json(found))
@@ -50,87 +50,92 @@ def put(trial: Trial, found: dict, name: str = "cpu.json") -> Path:
 def cpu_record(trial: Trial) -> dict:
     project = Project(trial.root)
     digest = snippet.read_snippet(project, project.snippets / "sound").digest
-    found = honest(record(0, snippet="sound", digest=digest))
+    found = make_honest(make_record(0, snippet="sound", digest=digest))
     del found["targets"]  # nothing was executed for any, so it has no views
     return found
 
 
-def edit(path: Path, old: str, new: str) -> None:
+def edit_file(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
 
 
 @pytest.fixture
-def shelf(trial: Trial) -> Trial:
+def sound_trial(trial: Trial) -> Trial:
     """A project with nothing wrong: a snippet, its record, its reading and their page."""
     text = sound_snippet().replace("Source  none", "Source  a-paper")
     text = text.replace("def kernel(", "# --8<-- [start:kernel]\ndef kernel(")
     text = text.replace("def demo(", "# --8<-- [end:kernel]\ndef demo(")
-    trial.sound()
-    trial.snippet("sound", text)
-    trial.page(f"{TOPIC}.yml", LIST)
-    trial.page(f"{TOPIC}.md", PAGE)
-    put(trial, cpu_record(trial))
+    trial.add_sound_snippet()
+    trial.add_snippet("sound", text)
+    trial.add_page(f"{TOPIC}.yml", LIST)
+    trial.add_page(f"{TOPIC}.md", PAGE)
+    write_result(trial, cpu_record(trial))
     return trial
 
 
-def test_a_sound_project_is_all_well(shelf: Trial) -> None:
-    done = shelf.shelf("check")
+def test_a_sound_project_is_all_well(sound_trial: Trial) -> None:
+    done = sound_trial.run_shelf("check")
     assert (done.returncode, done.stdout, done.stderr) == (0, "all well\n", "")
-    answer = shelf.shelf("check", "--json")
+    answer = sound_trial.run_shelf("check", "--json")
     assert (answer.returncode, json.loads(answer.stdout), answer.stderr) == (0, [], "")
 
 
-def test_the_sound_project_builds(shelf: Trial) -> None:
-    done = shelf.process("site")
+def test_the_sound_project_builds(sound_trial: Trial) -> None:
+    done = sound_trial.run_process("site")
     assert done.returncode == 0, done.stderr
-    html = (shelf.root / "site" / "kernels" / "products" / "index.html").read_text()
+    html = (sound_trial.root / "site" / "kernels" / "products" / "index.html").read_text()
     assert "A paper on products" in html and "matmul" in html
 
 
 @pytest.mark.parametrize(("kind", "name"), [("timelines", "pair"), ("grids", "padded")])
-def test_a_picture_stands_until_its_record_is_stale(shelf: Trial, kind: str, name: str) -> None:
-    put(shelf, cpu_record(shelf) | {"timelines": timelines(), "grids": grids()})
-    shelf.page("index.md", f'# Trial\n\n--8<-- "sound/{kind}/{name}.md"\n')
-    assert shelf.shelf("check").returncode == 0
-    assert build.update_fragments(Project(shelf.root)).findings == []
-    fragment = shelf.root / f"build/fragments/sound/{kind}/{name}.md"
+def test_a_picture_stands_until_its_record_is_stale(
+    sound_trial: Trial, kind: str, name: str
+) -> None:
+    write_result(
+        sound_trial,
+        cpu_record(sound_trial) | {"timelines": make_timelines(), "grids": make_grids()},
+    )
+    sound_trial.add_page("index.md", f'# Trial\n\n--8<-- "sound/{kind}/{name}.md"\n')
+    assert sound_trial.run_shelf("check").returncode == 0
+    assert build.update_fragments(Project(sound_trial.root)).findings == []
+    fragment = sound_trial.root / f"build/fragments/sound/{kind}/{name}.md"
     assert "<svg" in fragment.read_text()
-    stale(shelf)
-    [line] = shelf.shelf("check").stderr.splitlines()
+    stale_record(sound_trial)
+    [line] = sound_trial.run_shelf("check").stderr.splitlines()
     assert "is stale" in line
-    build.update_fragments(Project(shelf.root))
+    build.update_fragments(Project(sound_trial.root))
     assert "is withheld" in fragment.read_text() and "<svg" not in fragment.read_text()
 
 
-def stale(trial: Trial) -> None:
-    edit(trial.root / "snippets/sound/sound.py", "torch.eye(2)", "torch.eye(3)")
+def stale_record(trial: Trial) -> None:
+    edit_file(trial.root / "snippets/sound/sound.py", "torch.eye(2)", "torch.eye(3)")
 
 
 def no_record(trial: Trial) -> None:
     shutil.rmtree(trial.root / "snippets/sound/results")
 
 
-def damaged(trial: Trial) -> None:
-    path = put(trial, record(snippet="sound"), "imaginary-g9-80gb.json")
+def damaged_record(trial: Trial) -> None:
+    path = write_result(trial, make_record(snippet="sound"), "imaginary-g9-80gb.json")
     path.write_text(path.read_text()[:-40])
 
 
-def misshapen(trial: Trial) -> None:
-    put(trial, cpu_record(trial) | {"demo": 3})
+def misshapen_record(trial: Trial) -> None:
+    write_result(trial, cpu_record(trial) | {"demo": 3})
 
 
-def misplaced(trial: Trial) -> None:
-    put(trial, record(snippet="sound"), "nvidia-h100.json")
+def misplaced_record(trial: Trial) -> None:
+    write_result(trial, make_record(snippet="sound"), "nvidia-h100.json")
 
 
-def stray(trial: Trial) -> None:
+def stray_file(trial: Trial) -> None:
     (trial.root / "snippets/sound/results/notes.txt").write_text("fast!")
 
 
 def no_views(trial: Trial) -> None:
-    put(trial, cpu_record(trial) | {"targets": ["sm_90"]})
+    write_result(trial, cpu_record(trial) | {"targets": ["sm_90"]})
 
 
 def stray_view(trial: Trial) -> None:
@@ -138,42 +143,42 @@ def stray_view(trial: Trial) -> None:
 
 
 def on_no_page(trial: Trial) -> None:
-    edit(trial.root / f"docs/{TOPIC}.md", '--8<-- "sound/whole.md"\n', "")
+    edit_file(trial.root / f"docs/{TOPIC}.md", '--8<-- "sound/whole.md"\n', "")
 
 
 def unknown_source(trial: Trial) -> None:
-    edit(trial.root / "snippets/sound/sound.py", "Source  a-paper", "Source  a-paper, a-pape")
-    put(trial, cpu_record(trial))
+    edit_file(trial.root / "snippets/sound/sound.py", "Source  a-paper", "Source  a-paper, a-pape")
+    write_result(trial, cpu_record(trial))
 
 
 def list_without_page(trial: Trial) -> None:
-    trial.page("kernels/sums.yml", LIST.replace("products", "sums").replace("a-p", "b-p"))
+    trial.add_page("kernels/sums.yml", LIST.replace("products", "sums").replace("a-p", "b-p"))
 
 
 def broken_link(trial: Trial) -> None:
-    edit(trial.root / f"docs/{TOPIC}.md", "../index.md", "index.md")
+    edit_file(trial.root / f"docs/{TOPIC}.md", "../index.md", "index.md")
 
 
 def broken_absolute_link(trial: Trial) -> None:
-    edit(trial.root / f"docs/{TOPIC}.md", "/index.md#", "/kernels/index.md#")
+    edit_file(trial.root / f"docs/{TOPIC}.md", "/index.md#", "/kernels/index.md#")
 
 
 def no_such_snippet(trial: Trial) -> None:
-    trial.page("index.md", '# Trial\n\n\n--8<-- "sounds/timing.md"\n')
+    trial.add_page("index.md", '# Trial\n\n\n--8<-- "sounds/timing.md"\n')
 
 
 def no_such_file(trial: Trial) -> None:
-    trial.page("index.md", '# Trial\n\n--8<-- "sound/sound.cu"\n')
+    trial.add_page("index.md", '# Trial\n\n--8<-- "sound/sound.cu"\n')
 
 
 def no_such_section(trial: Trial) -> None:
-    edit(trial.root / f"docs/{TOPIC}.md", "sound.py:kernel", "sound.py:kernels")
+    edit_file(trial.root / f"docs/{TOPIC}.md", "sound.py:kernel", "sound.py:kernels")
 
 
 def test_a_file_of_code_is_read_for_a_section_alone(
-    shelf: Trial, monkeypatch: pytest.MonkeyPatch
+    sound_trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = project_content.load_project(Project(shelf.root))
+    held = project_content.load_project(Project(sound_trial.root))
     embeds = inspection._Embeds(held)
     assert embeds.find_problem("sound/sound.py:kernel") is None
     monkeypatch.delattr(Path, "read_text")
@@ -182,36 +187,36 @@ def test_a_file_of_code_is_read_for_a_section_alone(
 
 
 def code_as_prose(trial: Trial) -> None:
-    edit(trial.root / f"docs/{TOPIC}.md", '```python\n--8<-- "sound/sound.py:kernel"\n```', "")
-    trial.page("index.md", '# Trial\n\n    --8<-- "sound/sound.py:kernel"\n')
+    edit_file(trial.root / f"docs/{TOPIC}.md", '```python\n--8<-- "sound/sound.py:kernel"\n```', "")
+    trial.add_page("index.md", '# Trial\n\n    --8<-- "sound/sound.py:kernel"\n')
 
 
 def recipe_as_prose(trial: Trial) -> None:
     recipes = trial.root / "scripts" / "recipes"
     recipes.mkdir(parents=True)
     (recipes / "slurm.sh").write_text("true\n")
-    trial.page("index.md", '# Trial\n\n```bash\n--8<-- "slurm.sh"\n```\n\n--8<-- "slurm.sh"\n')
+    trial.add_page("index.md", '# Trial\n\n```bash\n--8<-- "slurm.sh"\n```\n\n--8<-- "slurm.sh"\n')
 
 
 def no_such_list(trial: Trial) -> None:
-    trial.page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
+    trial.add_page("index.md", '# Trial\n\n=== "A"\n\n    --8<-- "readings/kernels/sums.md"\n')
 
 
 def no_such_reading(trial: Trial) -> None:
-    trial.page("index.md", '# Trial\n\n--8<-- "reading/a-papr.md"\n')
+    trial.add_page("index.md", '# Trial\n\n--8<-- "reading/a-papr.md"\n')
 
 
 def no_such_timeline(trial: Trial) -> None:
-    put(trial, cpu_record(trial) | {"timelines": timelines()})
-    trial.page("index.md", '# Trial\n\n--8<-- "sound/timelines/triple.md"\n')
+    write_result(trial, cpu_record(trial) | {"timelines": make_timelines()})
+    trial.add_page("index.md", '# Trial\n\n--8<-- "sound/timelines/triple.md"\n')
 
 
 def timeline_of_no_snippet(trial: Trial) -> None:
-    trial.page("index.md", '# Trial\n\n--8<-- "sounds/timelines/pair.md"\n')
+    trial.add_page("index.md", '# Trial\n\n--8<-- "sounds/timelines/pair.md"\n')
 
 
 def old_schema(trial: Trial) -> None:
-    trial.page(
+    trial.add_page(
         "assets/readings.schema.json", crosscheck.schema_text().replace("draft-07", "draft-04")
     )
 
@@ -223,7 +228,7 @@ def lost_schema(trial: Trial) -> None:
 
 
 def broken_source(trial: Trial) -> None:
-    edit(trial.root / "snippets/sound/sound.py", "def demo(device):", "def shown(device):")
+    edit_file(trial.root / "snippets/sound/sound.py", "def demo(device):", "def shown(device):")
 
 
 def bad_folder(trial: Trial) -> None:
@@ -234,11 +239,13 @@ PAGE_LINES = {line: n for n, line in enumerate(PAGE.splitlines(), 1)}
 EMBEDDED = PAGE_LINES['--8<-- "sound/sound.py:kernel"']
 RESULTS = "snippets/sound/results"
 FAULTS: list[tuple[Callable[[Trial], None], str]] = [
-    (stale, f"{RESULTS}/cpu.json: is stale: the source has changed since; run `shelf run sound`"),
+    (stale_record,
+     f"{RESULTS}/cpu.json: is stale: the source has changed since; run `shelf run sound`"),
     (no_record, "snippets/sound/sound.py: has no record of a check on a CPU; run `shelf run"),
-    (damaged, f"{RESULTS}/imaginary-g9-80gb.json:"),
-    (misplaced, f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; place"),
-    (stray, f"{RESULTS}/notes.txt: is not a record; remove it"),
+    (damaged_record, f"{RESULTS}/imaginary-g9-80gb.json:"),
+    (misplaced_record,
+     f"{RESULTS}/nvidia-h100.json: is the record of sound on imaginary-g9-80gb; place"),
+    (stray_file, f"{RESULTS}/notes.txt: is not a record; remove it"),
     (stray_view, f"{RESULTS}/cpu.xz: is not an xz file"),
     (no_views, f"{RESULTS}/cpu.xz: has no view of one pass on sm_90, and 1 more; run `"),
     (on_no_page, "snippets/sound/sound.py: is not on any page; embed it on a page with `--8<--"),
@@ -269,20 +276,20 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
 
 @pytest.mark.parametrize(("harm", "says"), FAULTS, ids=[harm.__name__ for harm, _ in FAULTS])
 def test_each_fault_is_one_line_with_its_place(
-    shelf: Trial, harm: Callable[[Trial], None], says: str
+    sound_trial: Trial, harm: Callable[[Trial], None], says: str
 ) -> None:
-    harm(shelf)
-    done = shelf.shelf("check")
+    harm(sound_trial)
+    done = sound_trial.run_shelf("check")
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert line.startswith(says), line
-    [found] = json.loads(shelf.shelf("check", "--json").stdout)
+    [found] = json.loads(sound_trial.run_shelf("check", "--json").stdout)
     assert line.startswith(found["path"]) and found["what"] in line and found["mend"] in line
 
 
-def test_a_damaged_record_counts_as_none(shelf: Trial) -> None:
-    misshapen(shelf)
-    lines = shelf.shelf("check").stderr.splitlines()
+def test_a_damaged_record_counts_as_none(sound_trial: Trial) -> None:
+    misshapen_record(sound_trial)
+    lines = sound_trial.run_shelf("check").stderr.splitlines()
     assert [line.partition(": ")[0] for line in lines] == [
         f"{RESULTS}/cpu.json",
         "snippets/sound/sound.py",
@@ -290,25 +297,25 @@ def test_a_damaged_record_counts_as_none(shelf: Trial) -> None:
     assert "record.demo is 3" in lines[0] and "has no record" in lines[1]
 
 
-def test_what_cannot_run_on_a_cpu_needs_no_record_of_one(shelf: Trial) -> None:
-    no_record(shelf)
-    edit(
-        shelf.root / "snippets/sound/cases.py",
+def test_what_cannot_run_on_a_cpu_needs_no_record_of_one(sound_trial: Trial) -> None:
+    no_record(sound_trial)
+    edit_file(
+        sound_trial.root / "snippets/sound/cases.py",
         '{"seconds": 20}',
         '{"cpu": "has no host execution"}',
     )
-    assert shelf.shelf("check").returncode == 0
+    assert sound_trial.run_shelf("check").returncode == 0
 
 
-def test_a_stale_gpu_record_is_no_fault(shelf: Trial) -> None:
-    put(shelf, record(snippet="sound"), "imaginary-g9-80gb.json")
-    assert shelf.shelf("check").returncode == 0
+def test_a_stale_gpu_record_is_no_fault(sound_trial: Trial) -> None:
+    write_result(sound_trial, make_record(snippet="sound"), "imaginary-g9-80gb.json")
+    assert sound_trial.run_shelf("check").returncode == 0
 
 
-def test_faults_come_together_and_in_order(shelf: Trial) -> None:
-    for harm in (stale, stray, broken_link, no_such_section, list_without_page):
-        harm(shelf)
-    lines = shelf.shelf("check").stderr.splitlines()
+def test_faults_come_together_and_in_order(sound_trial: Trial) -> None:
+    for harm in (stale_record, stray_file, broken_link, no_such_section, list_without_page):
+        harm(sound_trial)
+    lines = sound_trial.run_shelf("check").stderr.splitlines()
     assert len(lines) == 5
     assert [line.partition(":")[0] for line in lines] == sorted(
         line.partition(":")[0] for line in lines
@@ -326,8 +333,8 @@ def test_the_repository_itself_is_well() -> None:
     assert time.process_time() - started < 20
 
 
-def test_states_of_links_that_nobody_can_read_are_a_fault(shelf: Trial) -> None:
-    (shelf.root / "docs" / "links.json").write_text('{"links": {}')
-    said = shelf.shelf("check")
+def test_states_of_links_that_nobody_can_read_are_a_fault(sound_trial: Trial) -> None:
+    (sound_trial.root / "docs" / "links.json").write_text('{"links": {}')
+    said = sound_trial.run_shelf("check")
     assert said.returncode == 1
     assert "docs/links.json: is not complete JSON" in said.stderr

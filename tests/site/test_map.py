@@ -13,7 +13,7 @@ from warpshelf.render import listings
 ROOMS = {path.parent.name for path in (ROOT / "scripts" / "warpshelf").glob("*/__init__.py")}
 
 
-def layers() -> dict[str, int]:
+def read_layers() -> dict[str, int]:
     """The layer of each room, from 1 at the bottom, as import-linter holds it."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     [rule] = [one for one in tools["importlinter"]["contracts"] if one["id"] == "layers"]
@@ -25,14 +25,14 @@ def layers() -> dict[str, int]:
 
 
 def test_every_room_has_its_layer() -> None:
-    assert layers().keys() == ROOMS
+    assert read_layers().keys() == ROOMS
 
 
 @pytest.mark.parametrize("page", ["about/tooling.md", "reference/tooling.md"])
 def test_the_map_shows_every_room_on_its_layer(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d) \| \[[^]]+\]\(\S*#(\w+)\)", text, re.M)
-    assert {room: int(layer) for layer, room in rows} == layers()
+    assert {room: int(layer) for layer, room in rows} == read_layers()
     order = [int(layer) for layer, _ in rows]
     assert order == sorted(order, reverse=True)
 

@@ -12,7 +12,7 @@ from warpshelf.site.project_content import Settings
 SITE = "https://example.org/shelf/"
 
 
-def read(trial: Trial, text: str) -> tuple[Settings, list[str]]:
+def read_settings(trial: Trial, text: str) -> tuple[Settings, list[str]]:
     (trial.root / "mkdocs.yml").write_text(text, encoding="utf-8")
     found, findings = project_content.read_settings(Project(trial.root))
     return found, [str(finding) for finding in findings]
@@ -43,7 +43,7 @@ def test_the_project_s_own() -> None:
 def test_a_value_is_found_however_it_is_written(
     trial: Trial, line: str, address: str | None
 ) -> None:
-    found, findings = read(trial, f"{line}\n")
+    found, findings = read_settings(trial, f"{line}\n")
     assert (found.address, findings) == (address, [])
 
 
@@ -56,7 +56,7 @@ markdown_extensions:
   - other: !!python/object/apply:os.abort []
   - third: !unheard-of 3
 """
-    assert read(trial, text) == (Settings(address=SITE), [])
+    assert read_settings(trial, text) == (Settings(address=SITE), [])
 
 
 def test_the_environment_speaks(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,9 @@ def test_the_environment_speaks(trial: Trial, monkeypatch: pytest.MonkeyPatch) -
         ("!ENV [TRIAL_A, TRIAL_B, 'https://c.example']", SITE),
         ("!ENV [TRIAL_A, 'https://c.example']", "https://c.example"),
     ):
-        assert read(trial, f"site_url: {value}\n") == (Settings(address=address), []), value
+        assert read_settings(trial, f"site_url: {value}\n") == (Settings(address=address), []), (
+            value
+        )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_the_environment_speaks(trial: Trial, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_each_fault_is_one_line(trial: Trial, text: str, says: str) -> None:
-    found, findings = read(trial, text)
+    found, findings = read_settings(trial, text)
     assert found == Settings()
     [line] = findings
     assert line.startswith(says)
@@ -97,5 +99,5 @@ def test_each_fault_is_one_line(trial: Trial, text: str, says: str) -> None:
 def test_a_check_says_it(trial: Trial) -> None:
     text = (trial.root / "mkdocs.yml").read_text(encoding="utf-8")
     (trial.root / "mkdocs.yml").write_text(f"{text}site_url: nowhere\n", encoding="utf-8")
-    done = trial.shelf("check")
+    done = trial.run_shelf("check")
     assert done.returncode == 1 and "site_url is 'nowhere'" in done.stderr

@@ -94,11 +94,11 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def test_a_site_is_built(trial: Trial) -> None:
-    trial.page("kernels/products.md", "# Products\n\n[Home](/index.md)\n")
+    trial.add_page("kernels/products.md", "# Products\n\n[Home](/index.md)\n")
     target = trial.root / "out"
     target.mkdir()
     (target / "old.html").write_text("old")
-    done = trial.shelf("site", "--builder", "zensical", "--site-dir", str(target))
+    done = trial.run_shelf("site", "--builder", "zensical", "--site-dir", str(target))
     assert done.returncode == 0, done.stderr
     page = (target / "kernels" / "products" / "index.html").read_text("utf-8")
     assert '<a href="../../">Home</a>' in page
@@ -110,21 +110,21 @@ def test_a_site_is_built(trial: Trial) -> None:
 
 @pytest.mark.parametrize("where", [".", "docs", "docs/out", "snippets"])
 def test_sources_are_no_place_for_a_site(trial: Trial, where: str) -> None:
-    done = trial.shelf("site", "--builder", "zensical", "--site-dir", str(trial.root / where))
+    done = trial.run_shelf("site", "--builder", "zensical", "--site-dir", str(trial.root / where))
     assert done.returncode != 0
     assert "sources of the project" in done.stderr and "name another folder" in done.stderr
     assert (trial.root / "docs" / "index.md").exists()
 
 
 def test_another_builder_is_refused(trial: Trial) -> None:
-    done = trial.shelf("site", "--builder", "hugo")
+    done = trial.run_shelf("site", "--builder", "hugo")
     assert done.returncode != 0
     assert done.stderr == "--builder: is 'hugo'; write one of mkdocs, zensical\n"
 
 
 def test_without_zensical_one_line_says_so(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "find_spec", lambda name: None)
-    done = trial.shelf("site", "--builder", "zensical")
+    done = trial.run_shelf("site", "--builder", "zensical")
     assert done.returncode != 0
     assert done.stderr.startswith("zensical: is not installed in this environment; run ")
     assert [*build.BUILDERS] == ["mkdocs", "zensical"]

@@ -40,7 +40,7 @@ def test_every_claim_holds_and_every_mutant_is_killed(one: Snippet) -> None:
 
 def claim_kills(trial: Trial, *kills: str) -> Snippet:
     """The sound snippet, whose cases claim to kill these."""
-    path = trial.sound()
+    path = trial.add_sound_snippet()
     cases = path.with_name("cases.py")
     text = cases.read_text()
     for number, name in enumerate(kills):
@@ -51,18 +51,18 @@ def claim_kills(trial: Trial, *kills: str) -> Snippet:
 
 
 def test_the_whole_matrix_of_a_sound_snippet(trial: Trial) -> None:
-    trial.sound()
-    done = trial.shelf("check", "--mutants", "sound")
+    trial.add_sound_snippet()
+    done = trial.run_shelf("check", "--mutants", "sound")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert any("unchanged" in line and "x" not in line.split("unchanged")[1] for line in lines)
     assert any("adds one" in line and line.count("x") == 4 for line in lines)
-    answer = trial.shelf("check", "--mutants", "sound", "--json")
+    answer = trial.run_shelf("check", "--mutants", "sound", "--json")
     assert '"findings": []' in answer.stdout
 
 
 def test_a_module_that_reads_a_file_beside_it_can_be_imported_from_a_copy(trial: Trial) -> None:
-    path = trial.sound()
+    path = trial.add_sound_snippet()
     shared = trial.root / "snippets" / "shared"
     shared.mkdir()
     (shared / "__init__.py").write_text("")
@@ -87,7 +87,7 @@ def test_a_false_claim_is_told(trial: Trial) -> None:
         "  find: return torch.matmul(a, b, out=out)\n"
         "  replace: return torch.matmul(a, b, out=out) * (1 if a.shape[0] != 127 else 2)\n"
     )
-    done = trial.shelf("check", "--mutants", "sound")
+    done = trial.run_shelf("check", "--mutants", "sound")
     assert done.returncode == 1
     told = [line.partition("} ")[2] for line in done.stderr.splitlines()]
     assert told == ["does not reject the mutant 'spoils m = 64'; remove the name from kills"]

@@ -101,7 +101,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path, base: str = "/", search: bool = False) -> Iterator[str]:
+def serve_site(folder: Path, base: str = "/", search: bool = False) -> Iterator[str]:
     """The address of a built site, served below `base` from a thread on this machine."""
     handler = functools.partial(Quiet, directory=str(folder), base=base, search=search)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -119,7 +119,7 @@ def find_browser(playwright: Playwright) -> str | None:
 
 
 @contextmanager
-def launched() -> Iterator[Browser]:
+def launch_browser() -> Iterator[Browser]:
     """A browser of this machine; a test that needs one is skipped where there is none."""
     with sync_playwright() as playwright:
         executable = find_browser(playwright)
@@ -151,29 +151,29 @@ class Visit:
     console: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.tab.on("request", self._sent)
-        self.tab.on("requestfailed", self._lost)
-        self.tab.on("response", self._answered)
+        self.tab.on("request", self._note_foreign_request)
+        self.tab.on("requestfailed", self._note_lost_request)
+        self.tab.on("response", self._note_failed_answer)
         self.tab.on("pageerror", lambda error: self.console.append(str(error)))
-        self.tab.on("console", self._said)
+        self.tab.on("console", self._note_console_error)
 
-    def _sent(self, request: Request) -> None:
+    def _note_foreign_request(self, request: Request) -> None:
         if not request.url.startswith((f"{self.origin}/", "data:", "blob:")):
             self.foreign.append(request.url)
 
-    def _lost(self, request: Request) -> None:
+    def _note_lost_request(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":  # the tab went on before it was answered
             self.failed.append(f"{request.url} ({request.failure})")
 
-    def _answered(self, response: Response) -> None:
+    def _note_failed_answer(self, response: Response) -> None:
         if response.status >= 400:
             self.failed.append(f"{response.url} ({response.status})")
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _note_console_error(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.console.append(message.text)
 
-    def go(self, page: str) -> Page:
+    def open_page(self, page: str) -> Page:
         """Go to a page, and stay for what it asks for late."""
         for list_ in (self.foreign, self.failed, self.console):
             list_.clear()
@@ -182,7 +182,7 @@ class Visit:
         return self.tab
 
 
-def choose(tab: Page, name: str) -> None:
+def press_button(tab: Page, name: str) -> None:
     """Press one of the buttons of a view that choose architecture or code."""
     pressed = tab.get_by_role("button", name=name, exact=True)
     pressed.click()

@@ -128,7 +128,7 @@ def facts() -> list[dict[str, Any]]:
 '''
 
 
-def lay(trial: Trial, calculator: str = CALCULATOR) -> Path:
+def write_calculator(trial: Trial, calculator: str = CALCULATOR) -> Path:
     """Write the calculator and its model into a trial project; where the calculator is."""
     folder = trial.root / "snippets" / "doubled"
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,14 +139,14 @@ def lay(trial: Trial, calculator: str = CALCULATOR) -> Path:
     return path
 
 
-def configs(*names: str) -> list[str]:
+def list_configs(*names: str) -> list[str]:
     """Published configurations, with a field that nobody knows."""
     path = ROOT / "snippets" / "model_configs" / "configs.json"
     known = {one["name"]: one["config"] for one in json.loads(path.read_text(encoding="utf-8"))}
     return [json.dumps({**known[name], "made_up_field": 7}) for name in names]
 
 
-def extremes(name: str) -> list[dict[str, str]]:
+def list_extremes(name: str) -> list[dict[str, str]]:
     """Each input by itself at the ends of what the form takes."""
     found: list[dict[str, str]] = []
     for one in importlib.import_module(f"snippets.{name}.calculator").INPUTS:
@@ -157,7 +157,7 @@ def extremes(name: str) -> list[dict[str, str]]:
     return found
 
 
-def variations(name: str) -> list[dict[str, str]]:
+def list_variations(name: str) -> list[dict[str, str]]:
     """The defaults, and each input changed by itself."""
     spec = importlib.import_module(f"snippets.{name}.calculator").INPUTS
     found: list[dict[str, str]] = [{}]
@@ -168,7 +168,7 @@ def variations(name: str) -> list[dict[str, str]]:
             others = [choice for choice in one["choices"] if choice != one["default"]]
             found += [{one["name"]: choice} for choice in others[-1:]]
         elif one["kind"] == "config":
-            found += [{one["name"]: text} for text in configs("gemma-2-9b", "DeepSeek-V3")]
+            found += [{one["name"]: text} for text in list_configs("gemma-2-9b", "DeepSeek-V3")]
         else:
             more = one["default"] * 2 or (1 if one["kind"] == "integer" else 0.5)
             found.append({one["name"]: quantities.format_input(one, min(more, one["most"]))})

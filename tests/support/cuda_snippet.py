@@ -93,7 +93,7 @@ def line_counts(launched: list[papergpu.Launched], snippet: str) -> list[dict[st
     ]
 
 
-def verified(
+def verify_cuda(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, cases: str = CASES, **more: object
 ) -> dict[str, Any]:
     """What verifying a CUDA snippet in this process answers, and with it what was counted."""

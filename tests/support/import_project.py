@@ -30,24 +30,27 @@ class Checkout:
             (folder / f"{name}.py").write_text(f'"""{name}."""\n')
             self.snippets.append(Snippet(self.project, name, folder))
 
-    def record(self, name: str = "softmax", **more: object) -> dict:
+    def make_record(self, name: str = "softmax", **more: object) -> dict:
         digest = {snippet.id: snippet.digest for snippet in self.snippets}[name]
-        made = made_up_records.record(facts=made_up_records.facts(), snippet=name, digest=digest)
-        return made_up_records.honest(made) | more
+        made = made_up_records.make_record(
+            facts=made_up_records.make_facts(), snippet=name, digest=digest
+        )
+        return made_up_records.make_honest(made) | more
 
-    def cpu(self, name: str = "softmax") -> dict:
-        """The record of the CPU."""
+    def make_cpu_record(self, name: str = "softmax") -> dict:
         digest = {snippet.id: snippet.digest for snippet in self.snippets}[name]
-        made = made_up_records.record(0, facts=made_up_records.facts(), snippet=name, digest=digest)
-        return made_up_records.honest(made)
+        made = made_up_records.make_record(
+            0, facts=made_up_records.make_facts(), snippet=name, digest=digest
+        )
+        return made_up_records.make_honest(made)
 
-    def checked(self) -> Checkout:
+    def add_cpu_records(self) -> Checkout:
         """With the records of the CPU in place, which every other is checked against."""
         for snippet in self.snippets:
-            store.save_record(snippet, self.cpu(snippet.id))
+            store.save_record(snippet, self.make_cpu_record(snippet.id))
         return self
 
-    def take(self, content: object, **terms: object) -> tuple[list[str], list[str]]:
+    def import_bundle(self, content: object, **terms: object) -> tuple[list[str], list[str]]:
         """Import a bundle of this text, these bytes or these records."""
         if isinstance(content, list):
             content = json.dumps({"schema": 1, "records": content})
@@ -57,15 +60,15 @@ class Checkout:
         taken = bundle.import_bundle(self.project, self.snippets, self.bundle, ImportTerms(**terms))
         return [self.project.relative_path(path) for path in taken.written], taken.left
 
-    def refuses(self, content: object, says: str = "", **terms: object) -> list[str]:
+    def assert_refused(self, content: object, says: str = "", **terms: object) -> list[str]:
         """See that a bundle is refused and that nothing is written; the lines that say why."""
-        before = self.files()
+        before = self.read_files()
         with pytest.raises(ShelfError, match=says or None) as refused:
-            self.take(content, **terms)
-        assert self.files() == before
+            self.import_bundle(content, **terms)
+        assert self.read_files() == before
         return one_line_each(refused.value)
 
-    def files(self) -> dict[str, bytes]:
+    def read_files(self) -> dict[str, bytes]:
         """Every file but the bundle."""
         root = self.project.root.parent
         found = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}

@@ -41,13 +41,13 @@ __global__ void softmax(const float* x, float* y) {}
 def set_at(way: str, value: object) -> Callable[[Any], None]:
     """What sets, or by a function changes, what stands at a way such as `cases.2.results.0`."""
 
-    def change(found: Any) -> None:
+    def set_value(found: Any) -> None:
         *keys, last = (int(key) if key.isdigit() else key for key in way.split("."))
         for key in keys:
             found = found[key]
         found[last] = value(found[last]) if callable(value) else value
 
-    return change
+    return set_value
 
 
 def remove_at(way: str) -> Callable[[Any], None]:
@@ -55,15 +55,15 @@ def remove_at(way: str) -> Callable[[Any], None]:
     above, _, last = way.rpartition(".")
     key = int(last) if last.isdigit() else last
 
-    def change(found: Any) -> None:
+    def remove_value(found: Any) -> None:
         for one in above.split(".") if above else ():
             found = found[int(one) if one.isdigit() else one]
         del found[key]
 
-    return change
+    return remove_value
 
 
-def machine(slug: str = "imaginary-g9-80gb", device: str = GPU, gpus: int = 1) -> dict:
+def make_machine(slug: str = "imaginary-g9-80gb", device: str = GPU, gpus: int = 1) -> dict:
     """The machine of a record: a GPU, or the CPU for `gpus` 0."""
     gpu = gpus > 0
     return {
@@ -82,7 +82,9 @@ def machine(slug: str = "imaginary-g9-80gb", device: str = GPU, gpus: int = 1) -
     }
 
 
-def result(name: str, median: float | None = None, role: str = "variant", **more: object) -> dict:
+def make_result(
+    name: str, median: float | None = None, role: str = "variant", **more: object
+) -> dict:
     """A result that passed; timed where `median`, in seconds, is given."""
     found: dict = {
         "name": name,
@@ -98,7 +100,7 @@ def result(name: str, median: float | None = None, role: str = "variant", **more
     return found | more
 
 
-def record(
+def make_record(
     gpus: int = 1,
     cases: list[dict] | None = None,
     date: str = "2031-05-06T07:08:09Z",
@@ -116,14 +118,14 @@ def record(
         "date": date,
         "commit": "abc1234",
         "command": "shelf run softmax",
-        "machine": machine(slug, device, gpus),
+        "machine": make_machine(slug, device, gpus),
         "demo": "shape (37, 781)\nrow sums 1.000 to 1.000\n",
-        "cases": ladder(gpus > 0) if cases is None else cases,
-        "compiled": [compiled(arch) for arch in ("sm_80", "sm_90", "sm_100")],
+        "cases": make_ladder(gpus > 0) if cases is None else cases,
+        "compiled": [make_compiled(arch) for arch in ("sm_80", "sm_90", "sm_100")],
         "skips": [{"what": "bulk copy", "reason": "needs SM 90 or above; this GPU is SM 80"}],
     }
     if not gpus:
-        found["due"] = due(ladder() if cases is None else cases)
+        found["due"] = list_due(make_ladder() if cases is None else cases)
         found["targets"] = ["sm_80", "sm_90", "sm_100"]
     if gpus:
         found["ceilings"] = {
@@ -137,7 +139,7 @@ def record(
     return found | more
 
 
-def honest(found: dict, **more: object) -> dict:
+def make_honest(found: dict, **more: object) -> dict:
     """A record as this checkout would have made it today, so that neither import nor check objects.
 
     What is made up of the GPU is made up in keeping with one clock, and with what every GPU obeys.
@@ -153,7 +155,7 @@ def honest(found: dict, **more: object) -> dict:
     return made
 
 
-def compiled(arch: str, kernel: str = "softmax_one_pass", **more: object) -> dict:
+def make_compiled(arch: str, kernel: str = "softmax_one_pass", **more: object) -> dict:
     """The compile figures of a kernel on one architecture."""
     return {
         "kernel": kernel,
@@ -168,32 +170,32 @@ def compiled(arch: str, kernel: str = "softmax_one_pass", **more: object) -> dic
     } | more
 
 
-def case(m: int, n: int, results: list[dict], timed: bool = False, **more: object) -> dict:
+def make_case(m: int, n: int, results: list[dict], timed: bool = False, **more: object) -> dict:
     """A case of `m` rows and `n` columns of float32, read once and written once."""
     sides = {"m": m, "n": n, "scale": 1.0, "dtype": "float32"}
     cost = {"bytes": 8 * m * n, "flops": 5 * m * n, "unit": "fp32"}
     return {"case": sides, "timed": timed, "results": results} | cost | more
 
 
-def ladder(timed: bool = True) -> list[dict]:
+def make_ladder(timed: bool = True) -> list[dict]:
     """Two small cases, and a timed one with three variants, a slow peer and a failed one."""
-    small = [result("one pass"), result("online"), result("torch", role="peer")]
+    small = [make_result("one pass"), make_result("online"), make_result("torch", role="peer")]
     failed = {
         "name": "fancy",
         "role": "peer",
         "verdict": "failed",
         "reason": "error 3e-2 over 5e-3",
     }
-    found = [case(1, 1, small), case(37, 781, [*small, failed])]
+    found = [make_case(1, 1, small), make_case(37, 781, [*small, failed])]
     if timed:
         times = {"three passes": 8.1e-5, "one pass": 4.91e-5, "online": 4.93e-5}
-        large = [result(name, time) for name, time in times.items()]
-        large += [result("torch", 5.71e-5, "peer"), failed]
-        found.append(case(4096, 4096, large, timed=True))
+        large = [make_result(name, time) for name, time in times.items()]
+        large += [make_result("torch", 5.71e-5, "peer"), failed]
+        found.append(make_case(4096, 4096, large, timed=True))
     return found
 
 
-def due(cases: list[dict]) -> list[dict]:
+def list_due(cases: list[dict]) -> list[dict]:
     """What the record of the CPU says that every record must show, were it such cases."""
     found = []
     for row in cases:
@@ -208,19 +210,19 @@ def due(cases: list[dict]) -> list[dict]:
     return found
 
 
-def sweep(names: tuple[str, ...] = ("one pass", "online"), sizes: int = 6) -> list[dict]:
+def make_sweep(names: tuple[str, ...] = ("one pass", "online"), sizes: int = 6) -> list[dict]:
     """Timed cases that differ in one side, on which the variants slow down by turns."""
     found = []
     for power in range(sizes):
         n = 1024 << power
         ideal = 8 * 4096 * n / 3.0e12 + 2e-6
-        results = [result(name, ideal * (1.1 + 0.3 * i)) for i, name in enumerate(names)]
-        results.append(result("torch", ideal * 1.25, "peer"))
-        found.append(case(4096, n, results, timed=True))
+        results = [make_result(name, ideal * (1.1 + 0.3 * i)) for i, name in enumerate(names)]
+        results.append(make_result("torch", ideal * 1.25, "peer"))
+        found.append(make_case(4096, n, results, timed=True))
     return found
 
 
-def exhibit(*states: MachineState, **more: object) -> SnippetPage:
+def make_exhibit(*states: MachineState, **more: object) -> SnippetPage:
     """The exhibit of a kernel with the given states."""
     given: dict = {
         "id": "softmax",
@@ -247,18 +249,18 @@ def exhibit(*states: MachineState, **more: object) -> SnippetPage:
     return SnippetPage(**given | more)
 
 
-def measured(found: dict | None = None) -> MachineState:
+def make_measured(found: dict | None = None) -> MachineState:
     """A machine whose record may be shown with its times."""
-    found = found or record()
+    found = found or make_record()
     return MachineState(found, "measured", found["machine"]["slug"])
 
 
-def verified(found: dict | None = None) -> MachineState:
+def make_verified(found: dict | None = None) -> MachineState:
     """The CPU, checked."""
-    return MachineState(found or record(0), "verified", "cpu")
+    return MachineState(found or make_record(0), "verified", "cpu")
 
 
-def facts() -> list[dict]:
+def make_facts() -> list[dict]:
     """Three facts: exact and large, off by little, and text that must stay text."""
     rows = (("parameters", 6738415616, 6738415616, 0.0), ("FLOPs", 1.0005e21, 1e21, 0.01))
     return [
@@ -275,7 +277,7 @@ def facts() -> list[dict]:
     ]
 
 
-def predictions() -> list[dict]:
+def make_predictions() -> list[dict]:
     """Rows of two sets, one of which has a row that was fitted on."""
     rows = (
         ("Paper, table 1", "small", 101.0, 100, True),
@@ -290,15 +292,15 @@ def predictions() -> list[dict]:
     ]
 
 
-def goals() -> list[dict]:
-    """Goals that `predictions` meets."""
+def make_goals() -> list[dict]:
+    """Goals that `make_predictions` meets."""
     return [
         {"name": "table 1", "sets": ["Paper, table 1"], "within": 0.1, "share": 1},
         {"name": "all", "sets": ["Paper, table 1", "Blog"], "median": 0.06},
     ]
 
 
-def grids() -> list[dict]:
+def make_grids() -> list[dict]:
     """Two pictures of cells: a lane by bank, and one cell with neither colour nor legend."""
     cells = [[["0", 2], ["1", -1]], [["", -1], ["3", 7]]]
     legend = [[2, "first half"], [7, "second half"]]
@@ -311,7 +313,7 @@ def grids() -> list[dict]:
     ]
 
 
-def space(gpus: int = 0, **more: object) -> dict:
+def make_space(gpus: int = 0, **more: object) -> dict:
     """Four configurations, as a record of `gpus` GPUs has them."""
     found = {
         "parameters": [{"name": "tile", "values": [16, 32]}, {"name": "order", "values": [0, 1]}],
@@ -330,7 +332,7 @@ def space(gpus: int = 0, **more: object) -> dict:
     return copy.deepcopy(found | more)
 
 
-def timelines() -> list[dict]:
+def make_timelines() -> list[dict]:
     """Two timelines of two ranks: one pass after the other, and a pair on the second rank."""
     rows = [(0, 0, 2, "F", 0, 0), (1, 2, 4, "F", 0, 0), (1, 4, 8, "B", 0, 0), (0, 8, 12, "B", 0, 0)]
     pair = [(0, 0, 2, "F", 0, 0), (0, 3, 5, "I", 0, 0), (0, 5, 7, "W", 0, 0)]
@@ -382,7 +384,7 @@ SYLLABLES = (
 )  # fmt: skip
 
 
-def titles(count: int) -> list[str]:
+def make_titles(count: int) -> list[str]:
     """Titles as papers and posts have them, no two of them alike."""
     chance = random.Random(20)
     found: dict[str, str] = {}
@@ -404,21 +406,21 @@ def titles(count: int) -> list[str]:
     return list(found.values())
 
 
-def library(root: Path, readings: int = 10_000, topics: int = 200) -> None:
+def write_library(root: Path, readings: int = 10_000, topics: int = 200) -> None:
     """Reading lists and their pages below `root`/docs, with nothing wrong in them."""
     chance = random.Random(10)
-    rows = titles(readings)
+    rows = make_titles(readings)
     for topic in range(topics):
         where = root / "docs" / f"part-{topic % 5}" / f"topic-{topic:03}"
         where.parent.mkdir(parents=True, exist_ok=True)
         numbers = range(topic * readings // topics, (topic + 1) * readings // topics)
-        text = "".join(_row(number, rows[number], chance) for number in numbers)
+        text = "".join(_format_row(number, rows[number], chance) for number in numbers)
         where.with_suffix(".yml").write_text(text, encoding="utf-8")
         include = f'--8<-- "readings/part-{topic % 5}/topic-{topic:03}.md"'
         where.with_suffix(".md").write_text(f"# Topic {topic}\n\n{include}\n", encoding="utf-8")
 
 
-def _row(number: int, title: str, chance: random.Random) -> str:
+def _format_row(number: int, title: str, chance: random.Random) -> str:
     other = not title.isascii()
     year = 2000 + number % 25
     authors = ", ".join(f"A. Author{name}" for name in chance.sample(range(999), 4))

@@ -26,7 +26,7 @@ FAMILIES = ("Abe", "Brandt", "Chen", "Diaz", "Eriksen", "Fischer", "Gupta", "Had
 TAGS = [f"{first}-{second}" for first in NOUNS[:20] for second in NOUNS[20:40]]
 
 
-def entry(number: int, chance: random.Random) -> str:
+def format_entry(number: int, chance: random.Random) -> str:
     """One entry of a list, with every part that an entry commonly has."""
     noun = chance.choice
     title = f"{noun(NOUNS).capitalize()} and {noun(NOUNS)} of a {noun(NOUNS)} {noun(NOUNS)}"
@@ -59,18 +59,18 @@ def entry(number: int, chance: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(root: Path, readings: int, topics: int) -> None:
+def write_shelf(root: Path, readings: int, topics: int) -> None:
     """A project: lists and pages in five parts, a page of all readings, and the site's settings."""
     for name in ("assets", "overrides/theme"):
         shutil.copytree(ROOT / "docs" / name, root / "docs" / name)
     (root / "snippets").mkdir()
-    (root / "mkdocs.yml").write_text(settings(), encoding="utf-8")
+    (root / "mkdocs.yml").write_text(read_site_settings(), encoding="utf-8")
     chance = random.Random(1)
     for topic in range(topics):
         where = root / "docs" / f"part-{topic % 5}" / f"topic-{topic:03}"
         where.parent.mkdir(parents=True, exist_ok=True)
         numbers = range(topic * readings // topics, (topic + 1) * readings // topics)
-        entries = "\n".join(entry(number, chance) for number in numbers)
+        entries = "\n".join(format_entry(number, chance) for number in numbers)
         where.with_suffix(".yml").write_text(entries, encoding="utf-8")
         include = f'--8<-- "readings/part-{topic % 5}/topic-{topic:03}.md"'
         page = f"# Topic {topic:03}\n\nWhat it is about.\n\n## Readings\n\n{include}\n\nThe end.\n"
@@ -81,7 +81,7 @@ def write(root: Path, readings: int, topics: int) -> None:
     (root / "docs" / "everything.md").write_text(front + everything, encoding="utf-8")
 
 
-def settings() -> str:
+def read_site_settings() -> str:
     """This site's mkdocs.yml, without its navigation, its glossary and the reference of modules."""
 
     class Loader(yaml.SafeLoader):

@@ -85,11 +85,11 @@ APART = {  # the steps in bytes between lanes that are not side by side
 CYCLES = {"naive": 4096, "tiled": 4224}
 
 
-def view(variant: str = "naive", arch: str = "sm_90", **more: object) -> View:
+def make_view(variant: str = "naive", arch: str = "sm_90", **more: object) -> View:
     """The view of `naive` or `tiled`."""
     rows = {"naive": NAIVE, "tiled": TILED}[variant]
     numbers = sorted({row[0] for row in rows if row[1]})
-    lines = {number: _line(number) for number in numbers}
+    lines = {number: _make_line(number) for number in numbers}
     accesses = []
     for at, (number, times, what, *_) in enumerate(rows):
         if not times:
@@ -99,15 +99,15 @@ def view(variant: str = "naive", arch: str = "sm_90", **more: object) -> View:
         line["lanes"] += LANES * executed
         line["live"] = max(line["live"], 6 + at)
         if what.split()[-1] in ("global", "shared"):
-            accesses.append(_access(variant, at, what))
-            _count(line, accesses[-1], executed)
+            accesses.append(_make_access(variant, at, what))
+            _count_access(line, accesses[-1], executed)
     found: dict[str, Any] = {
         "schema": 1, "snippet": "transpose", "digest": "sha256:" + "5a" * 32,
         "variant": variant, "kernel": f"transpose_{variant}", "language": "CUDA C++", "arch": arch,
         "compiler": "NVRTC 12.8", "case": CASE, "launches": 1, "grid": [2, 2, 1],
         "block": [32, 8, 1], "cluster": [1, 1, 1], "threads": 256, "registers": 24,
         "spilled_bytes": 0, "shared_bytes": 4096 if variant == "tiled" else 0,
-        "total": _total(list(lines.values())),
+        "total": _add_lines(list(lines.values())),
         "occupancy": {
             "blocks": 8, "warps": 64, "most": 64, "limiters": ["threads"],
             "changes": [{
@@ -123,21 +123,21 @@ def view(variant: str = "naive", arch: str = "sm_90", **more: object) -> View:
             ],
         },
         "lines": list(lines.values()),
-        "source": [_piece(variant)],
+        "source": [_cut_source(variant)],
         "ptx": {
             "text": [row[3] for row in rows],
             "line": [numbers.index(row[0]) if row[0] in lines else -1 for row in rows],
             "run": [WARPS * row[1] for row in rows],
         },
-        **_machine(rows),
+        **_make_machine_code(rows),
         "accesses": accesses,
     }  # fmt: skip
     return found | more
 
 
-def larger(times: int) -> View:
+def repeat_view(times: int) -> View:
     """The naive one with its machine code and its PTX repeated, to see how a long one opens."""
-    found = view()
+    found = make_view()
     for side in ("ptx", "sass"):
         lists = found[side]
         found[side] = {k: v * times if isinstance(v, list) else v for k, v in lists.items()}
@@ -156,16 +156,16 @@ def larger(times: int) -> View:
     return found
 
 
-def _line(number: int) -> dict[str, Any]:
+def _make_line(number: int) -> dict[str, Any]:
     return {"at": f"transpose.cu:{FIRST - 1 + number}", "classes": {}, "lanes": 0, "live": 0}
 
 
-def _piece(variant: str) -> dict[str, Any]:
+def _cut_source(variant: str) -> dict[str, Any]:
     start, end = {"naive": (0, 7), "tiled": (8, 18)}[variant]
     return {"file": "transpose.cu", "from": FIRST + start, "text": SOURCE[start:end]}
 
 
-def _access(variant: str, at: int, what: str) -> dict[str, Any]:
+def _make_access(variant: str, at: int, what: str) -> dict[str, Any]:
     does, space = what.split()
     step = APART.get((variant, what), 4)
     addresses = [step * lane for lane in range(LANES)]
@@ -176,7 +176,7 @@ def _access(variant: str, at: int, what: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _count(line: dict[str, Any], access: dict[str, Any], executed: int) -> None:
+def _count_access(line: dict[str, Any], access: dict[str, Any], executed: int) -> None:
     shared = access["space"] == "shared"
     requests = "shared_requests" if shared else "requests"
     passes = "wavefronts" if shared else "sectors"
@@ -185,7 +185,7 @@ def _count(line: dict[str, Any], access: dict[str, Any], executed: int) -> None:
         line[name] = line.get(name, 0) + executed * number
 
 
-def _total(lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _add_lines(lines: list[dict[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] = {"classes": {}}
     for line in lines:
         for name, number in line["classes"].items():
@@ -196,7 +196,7 @@ def _total(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def _machine(rows: list[Row]) -> dict[str, Any]:
+def _make_machine_code(rows: list[Row]) -> dict[str, Any]:
     """The machine code, and its one loop: from what follows the label to the branch."""
     made = [(at, text, code) for at, row in enumerate(rows) for text, code in row[4]]
     label = next(at for at, row in enumerate(rows) if row[3].startswith("$"))

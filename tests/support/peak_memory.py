@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE.parents[1] / 'scripts'}{os.pathsep}{HERE}"}
 
 
-def peak() -> int:
+def read_peak() -> int:
     """Bytes of this process."""
     status = Path("/proc/self/status")
     if status.exists():

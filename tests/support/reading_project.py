@@ -25,7 +25,7 @@ URL = "https://example.org/a-post"
 FIELDS = {"title": "How a GPU waits", "kind": "post", "why": "Says what a warp waits for."}
 
 
-def make(root: Path) -> Path:
+def make_project(root: Path) -> Path:
     """Write the project below `root`, which exists."""
     docs = root / "docs" / "kernels"
     docs.mkdir(parents=True)
@@ -40,17 +40,17 @@ def make(root: Path) -> Path:
     return root
 
 
-def add(root: Path, topic: str, url: str, **more: Any) -> AddedReading:
+def add_entry(root: Path, topic: str, url: str, **more: Any) -> AddedReading:
     """Add one reading: `Addition.add` with `more`."""
     return NewReading(root, topic, url).add_entry(**more)
 
 
-def listed(root: Path, name: str = "softmax") -> str:
+def read_list(root: Path, name: str = "softmax") -> str:
     """The text of a list, line ends as they are."""
     return (root / f"docs/kernels/{name}.yml").read_bytes().decode("utf-8")
 
 
-def files(root: Path) -> dict[Path, bytes]:
+def read_files(root: Path) -> dict[Path, bytes]:
     """Every file below `root`: to see that nothing was written."""
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -59,12 +59,12 @@ TICKED = "- [x] The title is the work's own, and the why is in words of my own."
 BASIC = {"url": URL, "topic": "kernels/softmax", **FIELDS, "your own words": TICKED}
 
 
-def written(given: dict[str, str]) -> str:
+def format_answers(given: dict[str, str]) -> str:
     """The text that GitHub makes of answers."""
     return "\n\n".join(f"### {label}\n\n{given.get(label) or '_No response_'}" for label in LABELS)
 
 
-def parts(text: str) -> tuple[list[str], str]:
+def split_code(text: str) -> tuple[list[str], str]:
     """What stands in the code blocks of a Markdown text, and the text around them."""
     tokens = MarkdownIt("commonmark").parse(text)
     blocks = [token.content for token in tokens if token.type == "fence"]

@@ -64,7 +64,7 @@ PEERS = {{"torch": lambda x: x + {index} + 1.0}}
 '''
 
 
-def project(root: Path, count: int = COUNT) -> None:
+def lay_out_project(root: Path, count: int = COUNT) -> None:
     """Lay out a project of trivial snippets which all import one helper."""
     (root / "mkdocs.yml").write_text("site_name: benchmark\n")
     (root / "docs").mkdir()
@@ -92,9 +92,9 @@ def timed_run(root: Path) -> tuple[float, int]:
     return seconds, sum(verdict["state"] == "passed" for verdict in verdicts)
 
 
-def measure(root: Path) -> dict[str, tuple[float, int]]:
+def time_situations(root: Path) -> dict[str, tuple[float, int]]:
     """Time each situation: (seconds, snippets verified) by name."""
-    project(root)
+    lay_out_project(root)
     results = {"cold": timed_run(root)}
     first = root / "snippets" / "add_00" / "add_00.py"
     first.write_text(first.read_text() + "CHANGED = 1\n")
@@ -108,5 +108,5 @@ def measure(root: Path) -> dict[str, tuple[float, int]]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        for name, (seconds, verified) in measure(Path(folder)).items():
+        for name, (seconds, verified) in time_situations(Path(folder)).items():
             print(f"{name:<16} {seconds:6.2f} s  {verified:2d} verified")

@@ -32,23 +32,23 @@ USAGES = (
 )  # fmt: skip
 
 
-def b64(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def spki(key: ec.EllipticCurvePrivateKey) -> bytes:
+def encode_public_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def key_id(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return hashlib.sha256(spki(key)).digest()
+    return hashlib.sha256(encode_public_key(key)).digest()
 
 
-def sign(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
+def sign_data(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
     return key.sign(data, ec.ECDSA(hashes.SHA256()))
 
 
-def statement(digests: list[str], invocation: str = f"{RUN}/attempts/1") -> dict:
+def make_statement(digests: list[str], invocation: str = f"{RUN}/attempts/1") -> dict:
     """What GitHub's action states of files that a job made, as far as anyone here reads it."""
     return {
         "_type": bundle.STATEMENT,
@@ -71,7 +71,7 @@ class Sigstore:
         usage = dict.fromkeys(USAGES, False)
         self.usage = usage
         self.root = (
-            self._builder(self.authority.public_key(), timedelta(days=3650))
+            self._begin_certificate(self.authority.public_key(), timedelta(days=3650))
             .subject_name(self.name)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(
@@ -84,7 +84,7 @@ class Sigstore:
             .sign(self.authority, hashes.SHA256())
         )
 
-    def _builder(self, key: Any, lasts: timedelta) -> x509.CertificateBuilder:
+    def _begin_certificate(self, key: Any, lasts: timedelta) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .issuer_name(self.name)
@@ -97,19 +97,21 @@ class Sigstore:
     def trusted_root(self) -> str:
         """The text of the file by which others trust it."""
 
-        def known(key: ec.EllipticCurvePrivateKey, url: str) -> dict:
+        def describe_key(key: ec.EllipticCurvePrivateKey, url: str) -> dict:
             return {
                 "baseUrl": url,
                 "hashAlgorithm": "SHA2_256",
                 "publicKey": {
-                    "rawBytes": b64(spki(key)),
+                    "rawBytes": encode_base64(encode_public_key(key)),
                     "keyDetails": "PKIX_ECDSA_P256_SHA_256",
                     "validFor": {"start": "2026-01-01T00:00:00Z"},
                 },
-                "logId": {"keyId": b64(key_id(key))},
+                "logId": {"keyId": encode_base64(key_id(key))},
             }
 
-        chain = {"certificates": [{"rawBytes": b64(self.root.public_bytes(Encoding.DER))}]}
+        chain = {
+            "certificates": [{"rawBytes": encode_base64(self.root.public_bytes(Encoding.DER))}]
+        }
         authority = {
             "subject": {"organization": "example", "commonName": "authority.example"},
             "uri": "https://authority.example",
@@ -119,24 +121,24 @@ class Sigstore:
         return json.dumps(
             {
                 "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
-                "tlogs": [known(self.log, f"https://{NAME}")],
+                "tlogs": [describe_key(self.log, f"https://{NAME}")],
                 "certificateAuthorities": [authority],
-                "ctlogs": [known(self.certificates, "https://certificates.example")],
+                "ctlogs": [describe_key(self.certificates, "https://certificates.example")],
                 "timestampAuthorities": [],
             }
         )
 
-    def certificate(
+    def issue_certificate(
         self, key: ec.EllipticCurvePrivateKey, identity: str, issuer: str, invocation: str
     ) -> x509.Certificate:
         """One for ten minutes, with the promise of the log of certificates."""
 
-        def extension(number: int, value: bytes) -> x509.UnrecognizedExtension:
+        def make_extension(number: int, value: bytes) -> x509.UnrecognizedExtension:
             return x509.UnrecognizedExtension(ObjectIdentifier(f"{FULCIO}.{number}"), value)
 
         text = invocation.encode()
         builder = (
-            self._builder(key.public_key(), timedelta(minutes=10))
+            self._begin_certificate(key.public_key(), timedelta(minutes=10))
             .subject_name(x509.Name([]))
             .add_extension(x509.KeyUsage(**self.usage | {"digital_signature": True}), critical=True)
             .add_extension(
@@ -153,14 +155,14 @@ class Sigstore:
                 x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]),
                 critical=True,
             )
-            .add_extension(extension(1, issuer.encode()), critical=False)
-            .add_extension(extension(21, bytes([12, len(text)]) + text), critical=False)
+            .add_extension(make_extension(1, issuer.encode()), critical=False)
+            .add_extension(make_extension(21, bytes([12, len(text)]) + text), critical=False)
         )
         early = builder.sign(self.authority, hashes.SHA256()).tbs_certificate_bytes
         when = int(NOW.timestamp() * 1000)
         entry = struct.pack("!BBQH", 0, 0, when, 1) + key_id(self.authority)
         entry += len(early).to_bytes(3, "big") + early + b"\0\0"
-        signature = sign(self.certificates, entry)
+        signature = sign_data(self.certificates, entry)
         promise = b"\0" + key_id(self.certificates) + struct.pack("!QH", when, 0)
         promise += bytes([4, 3]) + len(signature).to_bytes(2, "big") + signature
         promise = len(promise).to_bytes(2, "big") + promise
@@ -169,7 +171,7 @@ class Sigstore:
         promised = x509.UnrecognizedExtension(PROMISES, octets + promise)
         return builder.add_extension(promised, critical=False).sign(self.authority, hashes.SHA256())
 
-    def bundle(
+    def sign_bundle(
         self,
         stated: dict,
         *,
@@ -182,12 +184,12 @@ class Sigstore:
         """The bundle of a statement that a job signed; `signed` is what it signed instead."""
         own = ec.generate_private_key(ec.SECP256R1())
         run = stated["predicate"]["runDetails"]["metadata"]["invocationId"]
-        leaf = self.certificate(own, identity, issuer, invocation or run)
+        leaf = self.issue_certificate(own, identity, issuer, invocation or run)
         payload = json.dumps(stated).encode()
         told = payload if signed is None else json.dumps(signed).encode()
         kind = bundle.PAYLOAD
         envelope = f"DSSEv1 {len(kind)} {kind} {len(told)} ".encode() + told
-        signature = b64(sign(own, envelope))
+        signature = encode_base64(sign_data(own, envelope))
         body = {
             "apiVersion": "0.0.1",
             "kind": "dsse",
@@ -195,17 +197,20 @@ class Sigstore:
                 "envelopeHash": {"algorithm": "sha256", "value": hashlib.sha256(b"").hexdigest()},
                 "payloadHash": {"algorithm": "sha256", "value": hashlib.sha256(told).hexdigest()},
                 "signatures": [
-                    {"signature": signature, "verifier": b64(leaf.public_bytes(Encoding.PEM))}
+                    {
+                        "signature": signature,
+                        "verifier": encode_base64(leaf.public_bytes(Encoding.PEM)),
+                    }
                 ],
             },
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
         root = hashlib.sha256(b"\0" + text).digest()
         at = int(when.timestamp())
-        note = f"{NAME} - 1\n1\n{b64(root)}\n"
-        checkpoint = b64(key_id(self.log)[:4] + sign(self.log, note.encode()))
+        note = f"{NAME} - 1\n1\n{encode_base64(root)}\n"
+        checkpoint = encode_base64(key_id(self.log)[:4] + sign_data(self.log, note.encode()))
         promised = {
-            "body": b64(text),
+            "body": encode_base64(text),
             "integratedTime": at,
             "logID": key_id(self.log).hex(),
             "logIndex": 0,
@@ -213,27 +218,29 @@ class Sigstore:
         canonical = json.dumps(promised, sort_keys=True, separators=(",", ":")).encode()
         entry = {
             "logIndex": "0",
-            "logId": {"keyId": b64(key_id(self.log))},
+            "logId": {"keyId": encode_base64(key_id(self.log))},
             "kindVersion": {"kind": "dsse", "version": "0.0.1"},
             "integratedTime": str(at),
-            "inclusionPromise": {"signedEntryTimestamp": b64(sign(self.log, canonical))},
+            "inclusionPromise": {
+                "signedEntryTimestamp": encode_base64(sign_data(self.log, canonical))
+            },
             "inclusionProof": {
                 "logIndex": "0",
-                "rootHash": b64(root),
+                "rootHash": encode_base64(root),
                 "treeSize": "1",
                 "hashes": [],
                 "checkpoint": {"envelope": f"{note}\n— {NAME} {checkpoint}\n"},
             },
-            "canonicalizedBody": b64(text),
+            "canonicalizedBody": encode_base64(text),
         }
         return {
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
             "verificationMaterial": {
-                "certificate": {"rawBytes": b64(leaf.public_bytes(Encoding.DER))},
+                "certificate": {"rawBytes": encode_base64(leaf.public_bytes(Encoding.DER))},
                 "tlogEntries": [entry],
             },
             "dsseEnvelope": {
-                "payload": b64(payload),
+                "payload": encode_base64(payload),
                 "payloadType": kind,
                 "signatures": [{"sig": signature}],
             },

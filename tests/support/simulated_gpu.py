@@ -18,15 +18,17 @@ class Fake:
         self.path = folder / "nvidia-smi"
         self.noted = folder / "arguments"
 
-    def does(self, script: str) -> None:
+    def set_script(self, script: str) -> None:
         self.path.write_text(f'#!/bin/sh\necho "$@" >> "{self.noted}"\n{script}\n')
         self.path.chmod(0o755)
 
-    def prints(self, text: str) -> None:
+    def set_output(self, text: str) -> None:
         (self.path.parent / "answer").write_text(f"{text}\n")
-        self.does(f'while IFS= read -r line; do echo "$line"; done < "{self.path.parent}/answer"')
+        self.set_script(
+            f'while IFS= read -r line; do echo "$line"; done < "{self.path.parent}/answer"'
+        )
 
-    def machine(self, uuids: list[str], answer: str, valid: str = "event") -> None:
+    def set_machine(self, uuids: list[str], answer: str, valid: str = "event") -> None:
         """Be a machine of such GPUs that says `answer`, one value a field, to whatever is asked.
 
         `valid` is the word in the one field of reasons that this driver knows.
@@ -35,7 +37,7 @@ class Fake:
         listed = [f"GPU {i}: Imaginary (UUID: GPU-{uuid})" for i, uuid in enumerate(uuids)]
         (folder / "list").write_text("\n".join(listed) + "\n")
         other = "throttle" if valid == "event" else "event"
-        self.does(
+        self.set_script(
             f"""
 case "$*" in
 -L) exec /bin/cat "{folder}/list" ;;
@@ -66,13 +68,12 @@ class Timeline:
     def __init__(self) -> None:
         self.host = self.device = 0.0  # seconds; the device's is when it will have done all
 
-    def enqueue(self, host: float, device: float) -> None:
+    def enqueue_work(self, host: float, device: float) -> None:
         """The host takes `host` to enqueue work that takes the device `device`."""
         self.host += host
         self.device = max(self.device, self.host) + device
 
-    def synchronize(self) -> None:
-        """The host waits for the device."""
+    def wait_for_device(self) -> None:
         self.host = max(self.host, self.device)
 
 
@@ -84,7 +85,7 @@ class Event:
         self.at = 0.0
 
     def record(self) -> None:
-        self.line.enqueue(2e-6, 0.0)
+        self.line.enqueue_work(2e-6, 0.0)
         self.at = self.line.device
 
     def query(self) -> bool:
@@ -127,4 +128,4 @@ class Torch:
     def sum(self, buffer: str, out: str, **more: object) -> None:
         assert buffer.startswith("buffer")
         self.written.append(out)
-        self.line.enqueue(5e-6, self.flush)
+        self.line.enqueue_work(5e-6, self.flush)

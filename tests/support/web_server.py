@@ -35,20 +35,18 @@ class Web:
     answers: dict[str, tuple[int, dict[str, str], bytes] | Send] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, list[str]], dict[str, str]]] = field(default_factory=list)
 
-    def put(self, path: str, body: bytes | str, kind: str = "text/html", status: int = 200,
+    def set_answer(self, path: str, body: bytes | str, kind: str = "text/html", status: int = 200,
             **headers: str) -> None:  # fmt: skip
-        """Answer `path` by `body`."""
         data = body.encode() if isinstance(body, str) else body
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.answers[path] = (status, {"content-type": kind, **named}, data)
 
-    def record(self, path: str, name: str, kind: str) -> None:
+    def set_recorded_answer(self, path: str, name: str, kind: str) -> None:
         """Answer `path` by what is kept in tests/answers/`name`."""
-        self.put(path, (ANSWERS / name).read_bytes(), kind)
+        self.set_answer(path, (ANSWERS / name).read_bytes(), kind)
 
-    def move(self, path: str, to: str, status: int = 301) -> None:
-        """Answer `path` by a redirect."""
-        self.put(path, b"", status=status, location=to)
+    def set_redirect(self, path: str, to: str, status: int = 301) -> None:
+        self.set_answer(path, b"", status=status, location=to)
 
     @property
     def endpoints(self) -> Endpoints:
@@ -61,7 +59,7 @@ class Web:
 
 
 @contextmanager
-def serving() -> Iterator[Web]:
+def serve_web() -> Iterator[Web]:
     """A server for as long as the block runs."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -121,13 +119,13 @@ class Detour:
     elsewhere: dict[str, str] = field(default_factory=dict)  # another base, by host
     known: dict[str, bool | None] = field(default_factory=dict)  # whether a host has an address
 
-    def there(self, url: str) -> str:
+    def route_here(self, url: str) -> str:
         """The address on this machine."""
         scheme, _, rest = url.partition("://")
         base = self.elsewhere.get(urlsplit(url).hostname or "", f"{self.web.base}/{scheme}")
         return f"{base}/{rest}"
 
-    def back(self, url: str) -> str:
+    def restore_address(self, url: str) -> str:
         """The address that was meant."""
         for base in (self.web.base, *self.elsewhere.values()):
             for scheme in ("https", "http"):
@@ -135,38 +133,43 @@ class Detour:
                     return f"{scheme}://{url.removeprefix(f'{base}/{scheme}/')}"
         return url
 
-    def put(self, url: str, status: int = 200, body: bytes | str = "a page", **headers: str) -> str:
+    def set_answer(
+        self, url: str, status: int = 200, body: bytes | str = "a page", **headers: str
+    ) -> str:
         """Answer `url`, which is given back."""
         # The server closes each connection, and who asks again should know it.
-        self.web.put(self.path(url), body, status=status, connection="close", **headers)
+        self.web.set_answer(
+            self.locate_path(url), body, status=status, connection="close", **headers
+        )
         return url
 
-    def move(self, url: str, to: str, status: int = 301) -> str:
+    def set_redirect(self, url: str, to: str, status: int = 301) -> str:
         """Answer `url` by a redirect; it is given back."""
-        return self.put(url, status, "", location=self.there(to))
+        return self.set_answer(url, status, "", location=self.route_here(to))
 
-    def path(self, url: str) -> str:
+    def locate_path(self, url: str) -> str:
         """Where the server has `url`."""
-        return urlsplit(self.there(url)).path
+        return urlsplit(self.route_here(url)).path
 
-    def times(self, url: str) -> int:
+    def count_requests(self, url: str) -> int:
         """How often `url` was asked for."""
-        return sum(path == self.path(url) for path, _, _ in self.web.asked)
+        return sum(path == self.locate_path(url) for path, _, _ in self.web.asked)
 
-    def asker(self, **changes: object) -> liveness.WebConfig:
+    def make_config(self, **changes: object) -> liveness.WebConfig:
         """What asks through this detour, in a hurry."""
         settings: dict = {"timeout": 1.0, "pause": 0.0, "retries": 0, **changes}
         return liveness.WebConfig(
-            there=self.there, back=self.back, resolves=lambda host: self.known.get(host, True),
+            there=self.route_here, back=self.restore_address,
+            resolves=lambda host: self.known.get(host, True),
             **settings,
         )  # fmt: skip
 
-    def means(self, today: str, **changes: object) -> CheckServices:
+    def make_services(self, today: str, **changes: object) -> CheckServices:
         """Everything that a survey asks, here; the canaries answer."""
         for url in CANARIES:
-            self.put(url)
+            self.set_answer(url)
         return CheckServices(
-            web=self.asker(**changes), canaries=CANARIES,
+            web=self.make_config(**changes), canaries=CANARIES,
             endpoints=self.web.endpoints, pauses={"arxiv": 0.0, "doi": 0.0, "github": 0.0},
             today=date.fromisoformat(today),
         )  # fmt: skip

@@ -9,13 +9,13 @@ from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
-from web_server import Web, serving
+from web_server import Web, serve_web
 
 from warpshelf.web import fetch
 from warpshelf.web.fetch import Unreachable, fetch_url
 
 
-def refusal(url: str, client: httpx.Client, **options: object) -> str:
+def refuse_url(url: str, client: httpx.Client, **options: object) -> str:
     with pytest.raises(Unreachable) as caught:
         fetch_url(url, client, **options)
     said = str(caught.value)
@@ -24,24 +24,24 @@ def refusal(url: str, client: httpx.Client, **options: object) -> str:
 
 
 def test_an_answer(web: Web, client: httpx.Client) -> None:
-    web.put("/a", b"\xe9", "text/html; charset=ISO-8859-1")
+    web.set_answer("/a", b"\xe9", "text/html; charset=ISO-8859-1")
     answer = fetch_url(f"{web.base}/a", client, private=True, accept="text/html")
     assert answer == fetch.Answer(f"{web.base}/a", "text/html", "iso-8859-1", b"\xe9", True)
     assert web.asked[0][2]["Accept"] == "text/html"
 
 
 def test_only_permanent_moves_name_another_address(web: Web, client: httpx.Client) -> None:
-    web.move("/a", "/b")
-    web.move("/b", f"{web.base}/c", 302)
-    web.move("/c", "/d", 308)
-    web.put("/d", "here")
+    web.set_redirect("/a", "/b")
+    web.set_redirect("/b", f"{web.base}/c", 302)
+    web.set_redirect("/c", "/d", 308)
+    web.set_answer("/d", "here")
     answer = fetch_url(f"{web.base}/a", client, private=True)
     assert (answer.url, answer.data) == (f"{web.base}/b", b"here")
 
 
 def test_hops_are_counted(web: Web, client: httpx.Client) -> None:
-    web.move("/a", "/a")
-    assert "redirects more than 5 times" in refusal(f"{web.base}/a", client, private=True)
+    web.set_redirect("/a", "/a")
+    assert "redirects more than 5 times" in refuse_url(f"{web.base}/a", client, private=True)
     assert len(web.asked) == 6
 
 
@@ -49,8 +49,8 @@ def test_hops_are_counted(web: Web, client: httpx.Client) -> None:
     "to", ["file:///etc/passwd", "ftp://x.org/", "https://", "//[", "javascript:1", "http://a b/"]
 )
 def test_a_redirect_leads_to_the_web_or_nowhere(web: Web, client: httpx.Client, to: str) -> None:
-    web.move("/a", to)
-    assert refusal(f"{web.base}/a", client, private=True)
+    web.set_redirect("/a", to)
+    assert refuse_url(f"{web.base}/a", client, private=True)
     assert len(web.asked) == 1
 
 
@@ -65,7 +65,7 @@ def test_a_name_with_a_private_address_is_refused(
 ) -> None:
     monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14", address])
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
-    assert refusal("https://x.org/", client) == "x.org is not on the public internet"
+    assert refuse_url("https://x.org/", client) == "x.org is not on the public internet"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_address_that_is_not_public_is_refused_even_behind_a_proxy(
 ) -> None:
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: True)
     monkeypatch.setattr(client, "stream", lambda *_, **__: pytest.fail("it was asked for"))
-    assert refusal(url, client)
+    assert refuse_url(url, client)
 
 
 def test_a_name_that_answers_differently_the_next_time(
@@ -89,9 +89,9 @@ def test_a_name_that_answers_differently_the_next_time(
     monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14"])
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
     monkeypatch.setattr(fetch, "PUBLIC_PORTS", (int(web.base.rpartition(":")[2]),))
-    web.put("/a", "secret")
+    web.set_answer("/a", "secret")
     url = web.base.replace("127.0.0.1", "localhost") + "/a"
-    assert refusal(url, client) == "localhost is not on the public internet"
+    assert refuse_url(url, client) == "localhost is not on the public internet"
 
 
 def test_a_redirect_to_a_private_address_is_refused(
@@ -102,34 +102,34 @@ def test_a_redirect_to_a_private_address_is_refused(
     )
     monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14"])
     with httpx.Client(transport=public, trust_env=False) as client:
-        assert "is not a public http or https address" in refusal("https://x.org/", client)
+        assert "is not a public http or https address" in refuse_url("https://x.org/", client)
     assert not web.asked
 
 
 def test_a_name_that_nobody_has(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
     for host in ("no-such-host.invalid", "x" * 64 + ".org"):
-        assert "cannot be found" in refusal(f"https://{host}/", client)
+        assert "cannot be found" in refuse_url(f"https://{host}/", client)
 
 
 def test_no_server(client: httpx.Client) -> None:
-    with serving() as web:
+    with serve_web() as web:
         base = web.base
-    assert "127.0.0.1 cannot be reached" in refusal(f"{base}/", client, private=True)
+    assert "127.0.0.1 cannot be reached" in refuse_url(f"{base}/", client, private=True)
 
 
 @pytest.mark.parametrize(
     ("status", "words"), [(404, "404 Not Found"), (418, "418 I"), (599, "599")]
 )
 def test_another_status(web: Web, client: httpx.Client, status: int, words: str) -> None:
-    web.put("/a", "no", status=status)
+    web.set_answer("/a", "no", status=status)
     with pytest.raises(Unreachable, match=f"127.0.0.1 answers {words}") as caught:
         fetch_url(f"{web.base}/a", client, private=True)
     assert caught.value.status == status
 
 
 def test_a_long_answer_is_cut(web: Web, client: httpx.Client) -> None:
-    web.put("/a", b"x" * 5000)
+    web.set_answer("/a", b"x" * 5000)
     answer = fetch_url(f"{web.base}/a", client, private=True, largest=1000)
     assert (len(answer.data), answer.whole) == (1000, False)
     answer = fetch_url(f"{web.base}/a", client, private=True, largest=5000)
@@ -139,9 +139,9 @@ def test_a_long_answer_is_cut(web: Web, client: httpx.Client) -> None:
 def test_a_packed_answer_is_unpacked_no_further_than_the_limit(
     web: Web, client: httpx.Client
 ) -> None:
-    web.put("/a", gzip.compress(b"hello" * 100), content_encoding="gzip")
+    web.set_answer("/a", gzip.compress(b"hello" * 100), content_encoding="gzip")
     assert fetch_url(f"{web.base}/a", client, private=True).data == b"hello" * 100
-    web.put("/a", gzip.compress(bytes(100 * 1024 * 1024), 9), content_encoding="gzip")
+    web.set_answer("/a", gzip.compress(bytes(100 * 1024 * 1024), 9), content_encoding="gzip")
     tracemalloc.start()
     answer = fetch_url(f"{web.base}/a", client, private=True)
     _, most = tracemalloc.get_traced_memory()
@@ -158,14 +158,14 @@ def test_a_packed_answer_is_unpacked_no_further_than_the_limit(
 def test_an_answer_that_cannot_be_unpacked(
     web: Web, client: httpx.Client, body: bytes, packed: str, words: str
 ) -> None:
-    web.put("/a", body, content_encoding=packed)
-    assert words in refusal(f"{web.base}/a", client, private=True)
+    web.set_answer("/a", body, content_encoding=packed)
+    assert words in refuse_url(f"{web.base}/a", client, private=True)
 
 
 def test_an_answer_that_comes_in_drops(
     web: Web, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def drops(handler: BaseHTTPRequestHandler) -> None:
+    def drip_answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.end_headers()
         for _ in range(200):
@@ -176,20 +176,20 @@ def test_an_answer_that_comes_in_drops(
                 return
             time.sleep(0.02)
 
-    web.answers["/a"] = drops
+    web.answers["/a"] = drip_answer
     monkeypatch.setattr(fetch, "LONGEST", 0.2)
-    assert "did not answer in time" in refusal(f"{web.base}/a", client, private=True)
+    assert "did not answer in time" in refuse_url(f"{web.base}/a", client, private=True)
 
 
 def test_no_answer_at_all(web: Web, client: httpx.Client) -> None:
     web.answers["/a"] = lambda handler: time.sleep(0.5)
     client.timeout = httpx.Timeout(0.1)
-    assert "did not answer in time" in refusal(f"{web.base}/a", client, private=True)
+    assert "did not answer in time" in refuse_url(f"{web.base}/a", client, private=True)
 
 
 def test_an_answer_that_is_no_http(web: Web, client: httpx.Client) -> None:
     web.answers["/a"] = lambda handler: handler.wfile.write(b"\x1b[31m nonsense\r\n\r\n")
-    assert "cannot be reached" in refusal(f"{web.base}/a", client, private=True)
+    assert "cannot be reached" in refuse_url(f"{web.base}/a", client, private=True)
 
 
 def test_a_proxy_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from warpshelf.web.services import Endpoints, Metadata
 URL = "https://blog.example.org/2024/waits"
 
 
-def page(head: str, url: str = URL) -> Metadata:
+def parse_head(head: str, url: str = URL) -> Metadata:
     found = lookup.parse_page(f"<!doctype html><html><head>{head}</head><body>".encode(), url)
     assert found
     return found
@@ -49,7 +49,7 @@ def page(head: str, url: str = URL) -> Metadata:
     ],
 )  # fmt: skip
 def test_title(head: str, title: str) -> None:
-    assert page(head).title == title
+    assert parse_head(head).title == title
 
 
 @pytest.mark.parametrize("data", [b"", b"<p>no head", b"<title> </title>", b"\x00", b"<title>"])
@@ -88,7 +88,7 @@ def test_what_stands_in_the_body_does_not_count() -> None:
     ],
 )  # fmt: skip
 def test_authors(head: str, authors: tuple[str, ...]) -> None:
-    assert page(f"<title>T</title>{head}").authors == authors
+    assert parse_head(f"<title>T</title>{head}").authors == authors
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_authors(head: str, authors: tuple[str, ...]) -> None:
     ],
 )  # fmt: skip
 def test_year_and_kind(head: str, year: int | None, kind: str | None) -> None:
-    found = page(f"<title>T</title>{head}")
+    found = parse_head(f"<title>T</title>{head}")
     assert (found.year, found.kind) == (year, kind)
 
 
@@ -127,17 +127,17 @@ def test_year_and_kind(head: str, year: int | None, kind: str | None) -> None:
     ],
 )
 def test_address(canonical: str, url: str) -> None:
-    assert page(f"<title>T</title><link rel='canonical' href='{canonical}'>").url == url
+    assert parse_head(f"<title>T</title><link rel='canonical' href='{canonical}'>").url == url
 
 
 def test_versions() -> None:
     head = ("<meta name=citation_title content=T><meta name=citation_doi content=10.1145/1.2>"
             "<meta name=citation_arxiv_id content=1805.02867>")  # fmt: skip
-    assert page(head).also == (
+    assert parse_head(head).also == (
         ("published", "https://doi.org/10.1145/1.2"),
         ("preprint", "https://arxiv.org/abs/1805.02867"),
     )
-    own = page(head, "https://dl.acm.org/doi/10.1145/1.2")
+    own = parse_head(head, "https://dl.acm.org/doi/10.1145/1.2")
     assert own.also == (("preprint", "https://arxiv.org/abs/1805.02867"),)
 
 
@@ -197,7 +197,7 @@ PAGED = "Efficient Memory Management for Large Language Model Serving with Paged
 
 
 def test_arxiv(web: Web, client: httpx.Client) -> None:
-    web.record("/arxiv", "arxiv.xml", "application/atom+xml")
+    web.set_recorded_answer("/arxiv", "arxiv.xml", "application/atom+xml")
     found = lookup.lookup_work("https://arxiv.org/pdf/2309.06180v1.pdf", client, web.endpoints)
     assert found == Metadata(
         title=PAGED,
@@ -215,27 +215,27 @@ def test_arxiv(web: Web, client: httpx.Client) -> None:
 
 
 def test_an_arxiv_doi_is_asked_of_arxiv(web: Web, client: httpx.Client) -> None:
-    web.record("/arxiv", "arxiv.xml", "application/atom+xml")
+    web.set_recorded_answer("/arxiv", "arxiv.xml", "application/atom+xml")
     url = "https://doi.org/10.48550/arXiv.2309.06180"
     assert (found := lookup.lookup_work(url, client, web.endpoints)) and found.title == PAGED
 
 
 def test_arxiv_names_another_paper(web: Web, client: httpx.Client) -> None:
     """Neither the error that arXiv hands out as an entry nor another paper is the work."""
-    web.record("/arxiv", "arxiv_error.xml", "application/atom+xml")
+    web.set_recorded_answer("/arxiv", "arxiv_error.xml", "application/atom+xml")
     assert lookup.lookup_work("https://arxiv.org/abs/2309.06180", client, web.endpoints) is None
-    web.record("/arxiv", "arxiv.xml", "application/atom+xml")
+    web.set_recorded_answer("/arxiv", "arxiv.xml", "application/atom+xml")
     assert lookup.lookup_work("https://arxiv.org/abs/2309.06181", client, web.endpoints) is None
 
 
 def test_arxiv_asks_to_slow_down(web: Web, client: httpx.Client) -> None:
-    web.put("/arxiv", "Rate exceeded.", "text/plain")
+    web.set_answer("/arxiv", "Rate exceeded.", "text/plain")
     with pytest.raises(Unreachable, match="^the answer is no Atom feed"):
         lookup.lookup_work("https://arxiv.org/abs/2309.06180", client, web.endpoints)
 
 
 def test_crossref(web: Web, client: httpx.Client) -> None:
-    web.record("/works/10.1145%2F3341301.3359646", "crossref.json", "application/json")
+    web.set_recorded_answer("/works/10.1145%2F3341301.3359646", "crossref.json", "application/json")
     url = "https://dl.acm.org/doi/abs/10.1145/3341301.3359646"
     assert lookup.lookup_work(url, client, web.endpoints) == Metadata(
         title="PipeDream: generalized pipeline parallelism for DNN training",
@@ -251,19 +251,19 @@ def test_crossref(web: Web, client: httpx.Client) -> None:
 
 
 def test_a_doi_that_crossref_lacks_is_read_from_its_page(web: Web, client: httpx.Client) -> None:
-    web.put("/pages/doi.org/10.5281/zenodo.42", "<title>A data set</title>")
+    web.set_answer("/pages/doi.org/10.5281/zenodo.42", "<title>A data set</title>")
     url = "https://doi.org/10.5281/zenodo.42"
     found = lookup.lookup_work(url, client, web.endpoints)
     assert found and (found.title, found.url) == ("A data set", url)
-    web.put("/works/10.5281%2Fzenodo.42", "", status=503)
+    web.set_answer("/works/10.5281%2Fzenodo.42", "", status=503)
     with pytest.raises(Unreachable, match="answers 503 Service Unavailable") as caught:
         lookup.lookup_work(url, client, web.endpoints)
     assert caught.value.status == 503
 
 
 def test_github(web: Web, client: httpx.Client) -> None:
-    web.record("/repositories/1", "github.json", "application/json")
-    web.move("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
+    web.set_recorded_answer("/repositories/1", "github.json", "application/json")
+    web.set_redirect("/repos/rrze/gpu-benches", f"{web.base}/repositories/1")
     found = lookup.lookup_work("https://github.com/RRZE/gpu-benches.git", client, web.endpoints)
     assert found == Metadata(
         title="gpu-benches",
@@ -294,7 +294,7 @@ def test_github_tells_nothing_of_what_is_no_repository(
     ],
 )  # fmt: skip
 def test_youtube(web: Web, client: httpx.Client, url: str, asked: str) -> None:
-    web.record("/oembed", "youtube.json", "application/json")
+    web.set_recorded_answer("/oembed", "youtube.json", "application/json")
     found = lookup.lookup_work(url, client, web.endpoints)
     title = "How to Build an LLM from Scratch | An Overview"
     assert found == Metadata(title, asked, venue="Shaw Talebi", kind="talk")
@@ -303,7 +303,9 @@ def test_youtube(web: Web, client: httpx.Client, url: str, asked: str) -> None:
 
 def test_a_paper_s_page(web: Web, client: httpx.Client) -> None:
     url = "https://proceedings.mlr.press/v202/kim23l.html"
-    web.record("/pages/proceedings.mlr.press/v202/kim23l.html", "paper.html", "text/html")
+    web.set_recorded_answer(
+        "/pages/proceedings.mlr.press/v202/kim23l.html", "paper.html", "text/html"
+    )
     assert lookup.lookup_work(url, client, web.endpoints) == Metadata(
         title="BPipe: Memory-Balanced Pipeline Parallelism for Training Large Language Models",
         url=url,
@@ -317,9 +319,11 @@ def test_a_paper_s_page(web: Web, client: httpx.Client) -> None:
 
 def test_a_post_and_where_it_moved(web: Web, client: httpx.Client) -> None:
     slug = "cuda-pro-tip-increase-performance-with-vectorized-memory-access"
-    web.move(f"/pages/devblogs.nvidia.com/{slug}",
+    web.set_redirect(f"/pages/devblogs.nvidia.com/{slug}",
              f"{web.base}/pages/developer.nvidia.com/blog/{slug}/")  # fmt: skip
-    web.record(f"/pages/developer.nvidia.com/blog/{slug}/", "post.html", "text/html; charset=UTF-8")
+    web.set_recorded_answer(
+        f"/pages/developer.nvidia.com/blog/{slug}/", "post.html", "text/html; charset=UTF-8"
+    )
     assert lookup.lookup_work(
         f"https://devblogs.nvidia.com/{slug}", client, web.endpoints
     ) == Metadata(
@@ -337,7 +341,7 @@ def test_a_post_and_where_it_moved(web: Web, client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("kind", ["application/pdf", "text/plain", "", "image/svg+xml"])
 def test_what_is_no_page_tells_nothing(web: Web, client: httpx.Client, kind: str) -> None:
-    web.put("/pages/x.org/a.pdf", "<title>No</title>", kind)
+    web.set_answer("/pages/x.org/a.pdf", "<title>No</title>", kind)
     assert lookup.lookup_work("https://x.org/a.pdf", client, web.endpoints) is None
 
 
@@ -347,13 +351,13 @@ def test_what_is_no_page_tells_nothing(web: Web, client: httpx.Client, kind: str
 @pytest.mark.parametrize("body", ["<html>busy</html>", "[1]", "", "\xff", "[" * 100_000])
 def test_an_answer_of_another_form(web: Web, client: httpx.Client, url: str, body: str) -> None:
     for path in ("/works/10.1145%2F1", "/repos/a/b", "/oembed"):
-        web.put(path, body, "application/json")
+        web.set_answer(path, body, "application/json")
     with pytest.raises(Unreachable, match="^the answer is no JSON object from "):
         lookup.lookup_work(url, client, web.endpoints)
 
 
 def test_an_answer_that_is_too_long(web: Web, client: httpx.Client) -> None:
-    web.put("/oembed", b" " * 600_000 + b"{}", "application/json")
+    web.set_answer("/oembed", b" " * 600_000 + b"{}", "application/json")
     with pytest.raises(Unreachable, match="answers more than 524288 bytes"):
         lookup.lookup_work("https://youtu.be/ZLbVdvOoTKM", client, web.endpoints)
 
@@ -380,20 +384,22 @@ def test_private_addresses_are_refused(web: Web, client: httpx.Client) -> None:
 LIVE = "https://example.org/a?b=1&c=2"
 
 
-def asked(web: Web, base: str | None = None) -> str | None:
+def ask_archive(web: Web, base: str | None = None) -> str | None:
     with fetch.create_client() as client:
         endpoints = replace(web.endpoints, archive=base or web.endpoints.archive)
         return lookup.archived_copy(LIVE, client, endpoints)
 
 
-def answer(url: object, available: object = True) -> str:
+def make_answer(url: object, available: object = True) -> str:
     closest = {"url": url, "available": available, "status": "200", "timestamp": "20200101000000"}
     return json.dumps({"url": LIVE, "archived_snapshots": {"closest": closest}})
 
 
 def test_the_copy_is_found_by_the_whole_address(web: Web) -> None:
-    web.put("/available", answer("http://web.archive.org/web/20200101000000/https://example.org/a"))
-    assert asked(web) == "https://web.archive.org/web/20200101000000/https://example.org/a"
+    web.set_answer(
+        "/available", make_answer("http://web.archive.org/web/20200101000000/https://example.org/a")
+    )
+    assert ask_archive(web) == "https://web.archive.org/web/20200101000000/https://example.org/a"
     [(_, query, _)] = web.asked
     assert query == {"url": [LIVE]}
 
@@ -407,26 +413,28 @@ def test_the_copy_is_found_by_the_whole_address(web: Web) -> None:
         "null",
         "no JSON",
         "[" * 100_000,
-        answer("https://evil.example.org/web/2020/x"),
-        answer("javascript:alert(1)"),
-        answer("https://user@web.archive.org/x"),
-        answer("https://web.archive.org/a b"),
-        answer(None),
-        answer("https://web.archive.org/web/2020/x", available=False),
-        answer("https://web.archive.org/" + "x" * 5000),
+        make_answer("https://evil.example.org/web/2020/x"),
+        make_answer("javascript:alert(1)"),
+        make_answer("https://user@web.archive.org/x"),
+        make_answer("https://web.archive.org/a b"),
+        make_answer(None),
+        make_answer("https://web.archive.org/web/2020/x", available=False),
+        make_answer("https://web.archive.org/" + "x" * 5000),
     ],
 )
 def test_other_answers_are_no_copy(web: Web, body: str) -> None:
-    web.put("/available", body)
-    assert asked(web) is None
+    web.set_answer("/available", body)
+    assert ask_archive(web) is None
 
 
 def test_no_answer_is_no_copy(web: Web) -> None:
-    assert asked(web) is None  # 404
-    assert asked(web, "http://127.0.0.1:9/available") is None
+    assert ask_archive(web) is None  # 404
+    assert ask_archive(web, "http://127.0.0.1:9/available") is None
 
 
 def test_whatever_is_found_can_be_kept(web: Web) -> None:
-    web.put("/available", answer("http://web.archive.org/web/2020/http://example.org/<x>&'\""))
-    found = asked(web)
+    web.set_answer(
+        "/available", make_answer("http://web.archive.org/web/2020/http://example.org/<x>&'\"")
+    )
+    found = ask_archive(web)
     assert found is None or health.address_problem(found) is None

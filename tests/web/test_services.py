@@ -106,7 +106,7 @@ PAPER = json.loads((ANSWERS / "crossref.json").read_text())["message"]
 DOI = "doi:10.1145/3341301.3359646"
 
 
-def crossref(**fields: Any) -> services.Metadata:
+def parse_crossref(**fields: Any) -> services.Metadata:
     said = {key: value for key, value in {**PAPER, **fields}.items() if value is not None}
     found = services.parse_crossref(json.dumps({"message": said}).encode(), DOI)
     assert found
@@ -180,19 +180,21 @@ def test_many_authors() -> None:
     ],
 )  # fmt: skip
 def test_venue(fields: dict[str, Any], venue: str | None) -> None:
-    assert crossref(**fields).venue == venue
+    assert parse_crossref(**fields).venue == venue
 
 
 def test_the_year_in_print_comes_first() -> None:
     online = {"date-parts": [[2018, 9]]}
-    assert crossref(issued=online).year == 2019
-    assert crossref(**{"published-print": None, "issued": online}).year == 2018
-    assert crossref(**{"published-print": {"date-parts": [[None]]}, "issued": None}).year == 2019
+    assert parse_crossref(issued=online).year == 2019
+    assert parse_crossref(**{"published-print": None, "issued": online}).year == 2018
+    assert (
+        parse_crossref(**{"published-print": {"date-parts": [[None]]}, "issued": None}).year == 2019
+    )
 
 
 def test_title() -> None:
-    assert crossref(title=["On <i>x</i>:"], subtitle=["a &amp; b"]).title == "On x: a & b"
-    assert crossref(title=["On x: a"], subtitle=["a"]).title == "On x: a"
+    assert parse_crossref(title=["On <i>x</i>:"], subtitle=["a &amp; b"]).title == "On x: a & b"
+    assert parse_crossref(title=["On x: a"], subtitle=["a"]).title == "On x: a"
     for nothing in ([], None, "text", [""], [{}]):
         said = json.dumps({"message": {**PAPER, "title": nothing}}).encode()
         assert services.parse_crossref(said, DOI) is None
@@ -203,15 +205,15 @@ def test_relations() -> None:
                 "has-preprint": [{"id-type": "doi", "id": "https://doi.org/10.48550/arXiv.1806.03377"},
                                  {"id-type": "doi", "id": "10.1145/3341301.3359646"},
                                  {"id-type": "uri", "id": "x"}, "x", {"id": 7}]}  # fmt: skip
-    assert crossref(relation=relation).also == (
+    assert parse_crossref(relation=relation).also == (
         ("preprint", "https://arxiv.org/abs/1806.03377"),
         ("published", "https://doi.org/10.1234/abc"),
     )
 
 
 def test_kind() -> None:
-    assert crossref(type="monograph").kind == "book"
-    assert crossref(type="dataset").kind is None
+    assert parse_crossref(type="monograph").kind == "book"
+    assert parse_crossref(type="dataset").kind is None
 
 
 def test_a_repository_elsewhere_is_not_believed() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cuda_snippet import CASES, SOUND, verified
+from cuda_snippet import CASES, SOUND, verify_cuda
 from papergpu.syntax_tree import Place
 
 from warpshelf.contract.values import Obligations
@@ -57,7 +57,7 @@ def test_cases_that_are_there_to_be_counted_are_the_only_ones() -> None:
 
 def test_a_run_counts_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = CASES.replace("TIMED =", 'COUNTED = ({"m": 32}, {"m": 64})\nTIMED =')
-    answer = verified(tmp_path, monkeypatch, SOUND, told)
+    answer = verify_cuda(tmp_path, monkeypatch, SOUND, told)
     [row] = answer["counts"]
     assert row["case"] == {"m": 64}
     [copy] = [line for line in row["lines"] if line["at"] == "trial.cu:3"]
@@ -66,7 +66,7 @@ def test_a_run_counts_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.Mon
     assert [row["case"]["m"] for row in answer["cases"]] == [7, 128, 50, 32, 64]
     assert [row["case"]["m"] for row in answer["due"] if not row["timed"]] == [7, 128, 50, 32, 64]
     wrong = SOUND.replace("y[i] = x[i]", "y[i] = n == 32 ? 0 : x[i]")
-    [failure] = verified(tmp_path / "wrong", monkeypatch, wrong, told)["failures"]
+    [failure] = verify_cuda(tmp_path / "wrong", monkeypatch, wrong, told)["failures"]
     assert "is wrong on case {'m': 32}" in failure["what"]
 
 
@@ -125,7 +125,7 @@ def test_what_a_library_inlined_counts_for_the_line_that_asked() -> None:
 
 
 def test_a_run_counts_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [row] = verified(tmp_path, monkeypatch, SOUND)["counts"]
+    [row] = verify_cuda(tmp_path, monkeypatch, SOUND)["counts"]
     lines = {line["at"]: line for line in row["lines"]}
     assert {key: row[key] for key in ("variant", "kernel", "case", "launches")} == {
         "variant": "ours",
@@ -156,7 +156,7 @@ def test_counts_are_the_same_on_any_number_of_cores(
     for cores in (1, 2, 7):
         with monkeypatch.context() as patch:
             patch.setattr(os, "cpu_count", lambda n=cores: n)
-            found = verified(tmp_path / str(cores), patch, WAITS)
+            found = verify_cuda(tmp_path / str(cores), patch, WAITS)
         assert found["failures"] == []
         seen.add(dump_json(found["counts"]))
     assert len(seen) == 1

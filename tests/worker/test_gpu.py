@@ -31,7 +31,7 @@ def timeline(monkeypatch: pytest.MonkeyPatch) -> Timeline:
 def make_launches(line: Timeline, count: int, host: float, device: float) -> Callable[[], object]:
     def launch_all() -> None:
         for _ in range(count):
-            line.enqueue(host, device)
+            line.enqueue_work(host, device)
 
     return launch_all
 
@@ -58,9 +58,9 @@ def test_a_call_that_outlasts_the_flush_is_void_and_the_next_flush_longer(
 
 def test_a_call_that_waits_for_the_device_is_never_held(timeline: Timeline) -> None:
     def launch_waiting() -> None:
-        timeline.enqueue(1e-5, 5e-5)
-        timeline.synchronize()
-        timeline.enqueue(1e-5, 5e-5)
+        timeline.enqueue_work(1e-5, 5e-5)
+        timeline.wait_for_device()
+        timeline.enqueue_work(1e-5, 5e-5)
 
     clock = CudaClock()
     found = timing.time_interleaved({"waits": launch_waiting}, clock, warm_up=0)
@@ -90,7 +90,7 @@ def test_the_flush_only_reads(timeline: Timeline) -> None:
 
 @posix
 def test_the_machine_is_described_by_the_gpu_that_torch_uses(timeline: Timeline, smi: Fake) -> None:
-    smi.machine(["11111111-d72c-4106-c12f-20bd9faed9f6", UUID], "570.1")
+    smi.set_machine(["11111111-d72c-4106-c12f-20bd9faed9f6", UUID], "570.1")
     found = gpu.machine_description()
     assert (found["driver"], found["slug"], found["sm"]) == ("570.1", "imaginary-g9", 90)
     assert f"-i GPU-{UUID}" in smi.arguments and "-i 0" not in smi.arguments
@@ -136,7 +136,7 @@ ANSWER = "1980, 2619, 64, 512.5, 0x0000000000000004"
 @posix
 @pytest.mark.parametrize("written", [SECOND, f"GPU-{SECOND}", f"GPU-{SECOND.upper()}\n"])
 def test_the_gpu_is_asked_by_its_uuid_whatever_its_number(smi: Fake, written: str) -> None:
-    smi.machine([FIRST, SECOND], "570.1")
+    smi.set_machine([FIRST, SECOND], "570.1")
     found = NvidiaDriver(written)
     assert found.driver_version() == "570.1"
     asked = [line for line in smi.arguments.splitlines() if line != "-L"]
@@ -146,7 +146,7 @@ def test_the_gpu_is_asked_by_its_uuid_whatever_its_number(smi: Fake, written: st
 @posix
 @pytest.mark.parametrize("listed", [f"MIG-{SLICE}", f"MIG-GPU-{SLICE}/1/0"])
 def test_a_slice_leads_to_its_gpu(smi: Fake, listed: str) -> None:
-    smi.prints(
+    smi.set_output(
         f"GPU 0: Imaginary (UUID: GPU-{FIRST})\n"
         f"GPU 1: Imaginary (UUID: GPU-{SECOND})\n"
         f"  MIG 1g.10gb     Device  0: (UUID: {listed})"
@@ -157,18 +157,18 @@ def test_a_slice_leads_to_its_gpu(smi: Fake, listed: str) -> None:
 
 @posix
 def test_a_gpu_that_is_not_listed_is_not_asked_about(smi: Fake) -> None:
-    smi.machine([FIRST], "570.1")
+    smi.set_machine([FIRST], "570.1")
     assert NvidiaDriver(SECOND).driver_version() is None
     assert smi.arguments.splitlines() == ["-L"]
 
 
 @posix
 def test_the_highest_clocks(smi: Fake) -> None:
-    smi.machine([FIRST], "1980, [N/A]")
+    smi.set_machine([FIRST], "1980, [N/A]")
     assert NvidiaDriver(FIRST).highest_clocks() == (1980, None)
-    smi.machine([FIRST], "nan, inf")
+    smi.set_machine([FIRST], "nan, inf")
     assert NvidiaDriver(FIRST).highest_clocks() == (None, None)
-    smi.machine([FIRST], "1980")
+    smi.set_machine([FIRST], "1980")
     assert NvidiaDriver(FIRST).highest_clocks() == (None, None)
 
 
@@ -189,7 +189,7 @@ SILENT = [
 def test_an_nvidia_smi_that_gives_no_answer_is_none(smi: Fake, script: str) -> None:
     lists = f'[ "$*" = -L ] && echo "GPU 0: Imaginary (UUID: GPU-{FIRST})" && exit'
     for before in ("", lists):
-        smi.does(f"{before}\n{script}")
+        smi.set_script(f"{before}\n{script}")
         found = NvidiaDriver(FIRST)
         assert found.query_fields(*gpu.FIELDS) is None
         assert found.highest_clocks() == (None, None)
@@ -198,7 +198,9 @@ def test_an_nvidia_smi_that_gives_no_answer_is_none(smi: Fake, script: str) -> N
 @posix
 @pytest.mark.parametrize("script", SILENT)
 def test_a_watch_that_hears_nothing_says_nothing(smi: Fake, script: str) -> None:
-    smi.does(f'[ "$*" = -L ] && echo "GPU 0: Imaginary (UUID: GPU-{FIRST})" && exit\n{script}')
+    smi.set_script(
+        f'[ "$*" = -L ] && echo "GPU 0: Imaginary (UUID: GPU-{FIRST})" && exit\n{script}'
+    )
     with LoadMonitor(NvidiaDriver(FIRST)) as watch, watch.under_load():
         time.sleep(0.1)
     assert watch.load_conditions() == {}
@@ -207,7 +209,7 @@ def test_a_watch_that_hears_nothing_says_nothing(smi: Fake, script: str) -> None
 @posix
 def test_an_nvidia_smi_that_hangs_is_none(smi: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PATIENCE", 0.2)
-    smi.does("exec /bin/sleep 30")
+    smi.set_script("exec /bin/sleep 30")
     started = time.monotonic()
     assert NvidiaDriver(FIRST).driver_version() is None
     assert time.monotonic() - started < 10
@@ -233,7 +235,7 @@ def test_an_nvidia_smi_that_may_not_be_run_is_none(smi: Fake) -> None:
 
 
 def monitor_load(smi: Fake, answer: str, valid: str = "event") -> dict:
-    smi.machine([FIRST], answer, valid)
+    smi.set_machine([FIRST], answer, valid)
     with LoadMonitor(NvidiaDriver(FIRST)) as watch:
         with watch.under_load():
             deadline = time.monotonic() + 10
@@ -266,8 +268,8 @@ def test_conditions_are_read_while_the_gpu_works(smi: Fake, valid: str) -> None:
 
 @posix
 def test_a_driver_that_gives_no_reasons_still_gives_clocks(smi: Fake) -> None:
-    smi.machine([FIRST], "1980, 2619, 64, 512.5")
-    smi.does(smi.path.read_text().replace("*clocks_throttle_reasons*", "*_reasons*"))
+    smi.set_machine([FIRST], "1980, 2619, 64, 512.5")
+    smi.set_script(smi.path.read_text().replace("*clocks_throttle_reasons*", "*_reasons*"))
     with LoadMonitor(NvidiaDriver(FIRST)) as watch, watch.under_load():
         time.sleep(0.5)
     found = watch.load_conditions()

@@ -11,7 +11,7 @@ from pprint import pformat
 
 import pytest
 from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
-from made_up_records import goals, grids, predictions, timelines
+from made_up_records import make_goals, make_grids, make_predictions, make_timelines
 from simulated_gpu import posix, smi
 
 from warpshelf.bench import assemble
@@ -108,7 +108,7 @@ def time_snippet(
 
 @posix
 def test_what_passes_is_timed_and_makes_a_sound_record(monkeypatch, tmp_path, smi) -> None:
-    smi.machine([UUID], "1980, 2619, 64, 512.5, 0x0000000000000004")
+    smi.set_machine([UUID], "1980, 2619, 64, 512.5, 0x0000000000000004")
     monkeypatch.setattr(gpu, "INTERVAL", 20)
     clock = Clock(1e-3)
     clock.held = lambda call: not time.sleep(0.004)  # so that the driver is read meanwhile
@@ -238,10 +238,10 @@ def test_a_gpu_times_kernels_alone(tmp_path) -> None:
 
 PREDICTS = f"""
 def predictions():
-    return {pformat(predictions(), width=60)}
+    return {pformat(make_predictions(), width=60)}
 
 
-GOALS = {pformat(goals(), width=60)}
+GOALS = {pformat(make_goals(), width=60)}
 """
 MODEL = f'''"""What it predicts.
 
@@ -277,7 +277,7 @@ def verify_model(tmp_path: Path, text: str) -> dict:
 
 def test_predictions_are_recorded_with_the_goals_that_they_meet(tmp_path) -> None:
     answer = verify_model(tmp_path, MODEL + PREDICTS)
-    assert answer["predictions"] == predictions() and answer["goals"] == goals()
+    assert answer["predictions"] == make_predictions() and answer["goals"] == make_goals()
     assert answer["failures"] == []
     assert "predictions" not in verify_model(tmp_path, MODEL)
 
@@ -306,15 +306,15 @@ def test_pictures_are_asked_of_a_module_that_has_some() -> None:
     context = JobContext({"places": {"timelines": ["cases.py", 7]}}, said.append)
     context.proof = Obligations()
     assert jobs.pictures_of(context) == {} and said == []
-    context.proof = Obligations(timelines=timelines)
-    assert jobs.pictures_of(context) == {"timelines": timelines()}
+    context.proof = Obligations(timelines=make_timelines)
+    assert jobs.pictures_of(context) == {"timelines": make_timelines()}
     assert said == [{"at": "in timelines()"}]
-    context.proof = Obligations(timelines=lambda: timelines() * 2)
+    context.proof = Obligations(timelines=lambda: make_timelines() * 2)
     with pytest.raises(JobError, match="'one-by-one' occurs twice") as caught:
         jobs.pictures_of(context)
     assert caught.value.failures[0]["line"] == 7
-    context.proof = Obligations(timelines=timelines, grids=grids)
-    assert jobs.pictures_of(context) == {"timelines": timelines(), "grids": grids()}
+    context.proof = Obligations(timelines=make_timelines, grids=make_grids)
+    assert jobs.pictures_of(context) == {"timelines": make_timelines(), "grids": make_grids()}
 
 
 def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
@@ -324,10 +324,10 @@ def test_pictures_of_a_run_are_recorded(tmp_path) -> None:
     here = GPU | {"slug": "cpu", "gpus": 0}
     work = assemble.SnippetRun(snippet.read_snippet(Project(tmp_path), path.parent), here, None)
     for job in work.untimed_jobs():
-        answer = {"failures": [], "timelines": timelines(), "grids": grids()}
+        answer = {"failures": [], "timelines": make_timelines(), "grids": make_grids()}
         work.add_outcome(Outcome(job, answer, None, "", _print_demo("t"), "t", 1.0))
     record = work.build_record()
-    assert record["timelines"] == timelines() and record["grids"] == grids()
+    assert record["timelines"] == make_timelines() and record["grids"] == make_grids()
     assert schema.shape_problem(record) is None and schema.validation_error(record) is None
 
 

@@ -735,7 +735,7 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
 
 PEAK = """
 import torch
-from peak_memory import peak
+from peak_memory import read_peak
 from warpshelf.worker import accuracy, verify, watch
 
 torch.set_num_threads(1)
@@ -755,9 +755,9 @@ def reference(a, b):
 small = [part[:100].clone() for part in draw(0)]
 told = lambda dtype: 1e-5, watch.CallWatch(), True
 verify.check_function(triad, verify.CaseData({}, lambda turn: small, reference), *told)
-before = peak()
+before = read_peak()
 verify.check_function(triad, verify.CaseData({}, draw, reference), *told)
-after = peak()
+after = read_peak()
 print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 """
 

@@ -10,7 +10,7 @@ import papergpu
 import pytest
 import torch
 from conftest import exhaustive
-from cuda_snippet import CASES, SOUND, TARGETS, verified
+from cuda_snippet import CASES, SOUND, TARGETS, verify_cuda
 from papergpu import session
 
 from snippets import cuda
@@ -64,7 +64,7 @@ def test_every_case_meets_every_schedule_on_its_first_target_and_what_is_counted
         told.setdefault(places[-1].partition(" on sm_")[0], set()).add(one.settings.schedule)
 
     with papergpu.on_launch(note_schedule):
-        found = verified(tmp_path, monkeypatch, SOUND, alone + CASES, target=target)
+        found = verify_cuda(tmp_path, monkeypatch, SOUND, alone + CASES, target=target)
     assert found["failures"] == []
     whole = bool(needs) or target == TARGETS[0]
     assert len(found["cases"]) == (3 if whole else 1)
@@ -128,7 +128,7 @@ def test_a_call_that_is_not_specialized_says_so() -> None:
 def test_a_sound_kernel_passes_under_every_schedule(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = verified(tmp_path, monkeypatch, SOUND, target=target)
+    found = verify_cuda(tmp_path, monkeypatch, SOUND, target=target)
     assert found["failures"] == []
     assert [len(row["results"]) for row in found["cases"]] == [2] * len(found["cases"])
 
@@ -146,13 +146,13 @@ def fixed_order(monkeypatch: pytest.MonkeyPatch):
 def test_some_faults_are_not_seen_by_turns(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed_order: None
 ) -> None:
-    assert verified(tmp_path, monkeypatch, code)["failures"] == []
+    assert verify_cuda(tmp_path, monkeypatch, code)["failures"] == []
 
 
 def test_a_kernel_that_is_right_in_order_alone_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [failure] = verified(tmp_path, monkeypatch, IN_ORDER)["failures"]
+    [failure] = verify_cuda(tmp_path, monkeypatch, IN_ORDER)["failures"]
     assert "differs from the truth" in failure["what"]
     assert "on sm_90 under papergpu.settings(schedule=" in failure["what"]
     assert 'schedule="robin", seed=0' not in failure["what"]
@@ -164,7 +164,7 @@ def test_a_race_under_another_schedule_is_rejected_and_can_be_repeated(
     said: list[str] = []
     monkeypatch.setattr(JobContext, "report_place", lambda self, place: said.append(place))
     with pytest.raises(papergpu.Finding, match=r"k at trial.cu:\d+"):
-        verified(tmp_path, monkeypatch, RACES)
+        verify_cuda(tmp_path, monkeypatch, RACES)
     assert said[-1].startswith("in variant 'ours' on case {'m': ")
     found = re.search(r'on sm_90 under papergpu.settings\(schedule="(\w+)", seed=(\d+)\)', said[-1])
     assert found and found[2] != "0"
@@ -179,4 +179,4 @@ def test_a_kernel_that_reads_what_nobody_wrote_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(papergpu.Finding, match=r"k at trial.cu:3, .*nobody"):
-        verified(tmp_path, monkeypatch, READS)
+        verify_cuda(tmp_path, monkeypatch, READS)

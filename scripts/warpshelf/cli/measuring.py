@@ -158,7 +158,7 @@ def run(
         kept, idle = len(work.records), options.repeats is not None and not work.planned.verdicts
     else:
         failed |= bool(work.findings)
-        kept, idle = work.current_record, False
+        kept, idle = work.kept, False
     if out is not None:
         said += console.hand_in_lines(out, kept, idle)
     said += ["nothing was run"] if plan else console.summary_lines(work.verdicts)
