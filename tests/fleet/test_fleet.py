@@ -65,10 +65,10 @@ def test_each_kind_gets_each_snippet_once_and_a_second_run_has_nothing_to_do(
 def test_a_kind_that_nobody_has_is_named_and_the_others_are_served(fleet_trial: FleetTrial) -> None:
     add_light(fleet_trial, "one")
     fleet_trial.trial.add_snippet("many", LIGHT.replace('"gpus": 1', '"gpus": 8'))
-    run_to_end = fleet_trial.run_to_end("told", options={"kinds": ["B2", "Z9"]})
-    assert run_to_end.last["findings"] == ["--kinds: no node has Z9; the cluster has A1, B2"]
+    run = fleet_trial.run_to_end("tell_record", options={"kinds": ["B2", "Z9"]})
+    assert run.final_answer["findings"] == ["--kinds: no node has Z9; the cluster has A1, B2"]
     assert fleet_trial.list_records() == [("one", B)]
-    [refused] = [row for row in run_to_end.verdict_rows if row[0] == "many"]
+    [refused] = [row for row in run.verdict_rows if row[0] == "many"]
     assert refused[2:4] == ["skipped", "B2: needs 8 GPUs; this machine has 1, CPU: needs a GPU"]
 
 
@@ -111,15 +111,12 @@ def test_a_full_disk_is_told_once_and_the_work_is_done_elsewhere(fleet_trial: Fl
 def test_a_full_disk_at_home_loses_nothing_that_had_arrived(fleet_trial: FleetTrial) -> None:
     add_light(fleet_trial, "one", "two", "three")
     options = {"kinds": ["B2"], "only": "gpu"}
-    run_to_end = fleet_trial.run_to_end("told", options=options, writes=1)
-    assert run_to_end.last["error"].count("\n") == 0
-    assert (
-        "No space left on device; free some space and run_to_end again; "
-        in run_to_end.last["error"]
-    )
+    run = fleet_trial.run_to_end("tell_record", options=options, writes=1)
+    assert run.final_answer["error"].count("\n") == 0
+    assert "No space left on device; free some space and run again; " in run.final_answer["error"]
     [kept] = fleet_trial.parts_path.iterdir()
     assert not fleet_trial.bundle_path.exists() and kept.suffix == ".json"
-    again = fleet_trial.run_to_end("told", options=options)
+    again = fleet_trial.run_to_end("tell_record", options=options)
     assert sorted(state for *_, state in again.verdicts) == ["current", "passed", "passed"]
     assert fleet_trial.list_records() == [(name, B) for name in ("one", "three", "two")]
     assert not fleet_trial.parts_path.exists()
@@ -150,7 +147,7 @@ def test_a_node_that_does_not_answer_is_given_up(fleet_trial: FleetTrial) -> Non
         "ignore_interrupts", options=options, limits={"slack": 3.0 - 360.0}
     )  # of 6 minutes, 3 s
     assert run.verdicts == [("one", B, "left")]
-    [line] = run.last["findings"]
+    [line] = run.final_answer["findings"]
     assert " did not answer to one on imaginary-b2 within 3 s; look at its " in line
 
 
@@ -165,8 +162,8 @@ def test_what_the_budget_does_not_reach_is_left(fleet_trial: FleetTrial) -> None
 
 
 def test_a_cluster_of_another_ray_is_refused_in_one_line(fleet_trial: FleetTrial) -> None:
-    run_to_end = fleet_trial.run_to_end("told", version="1.0.0")
-    address, error = fleet_trial.cluster.address, run_to_end.last["error"]
+    run = fleet_trial.run_to_end("tell_record", version="1.0.0")
+    address, error = fleet_trial.cluster.address, run.final_answer["error"]
     assert error.startswith(f"{address}: runs other versions: Version mismatch: ")
     assert "Ray: 1.0.0" in error and "\n" not in error
     assert error.endswith("; use the same Ray and Python as the cluster")
