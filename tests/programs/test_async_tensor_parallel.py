@@ -9,15 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
-from snippets import ranks
 from snippets.async_tensor_parallel import async_tensor_parallel as ours
 from snippets.async_tensor_parallel import cases
 from snippets.async_tensor_parallel.async_tensor_parallel import Event, Log, Loop
 from snippets.collectives import Ring
 
-TRUE_RUN = ranks.run
 TRUE_SHARDS, TRUE_SCATTER, TRUE_NOTE = Loop.shards, Loop.matmul_scatter, Loop.note
 TRUE_PASS_ON = Ring.pass_on
 
@@ -73,19 +72,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def multiply_with_mistake(rank: int, size: int, name: str) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return ours.each(rank, size)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        ranks, "run", lambda _, size, **more: TRUE_RUN(multiply_with_mistake, size, name, **more)
-    )
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Loop.shards is TRUE_SHARDS, "the mistake leaked into this process"

@@ -11,17 +11,16 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 from torch import nn
 
-from snippets import ranks
 from snippets.collectives import Library, Ring
 from snippets.data_parallel import cases, planted
 from snippets.data_parallel import data_parallel as ours
 from snippets.data_parallel.data_parallel import Reducer, Want
 from snippets.data_parallel.watch import MissingRank, Watch
 
-TRUE_RUN = ranks.run
 TRUE_READY, TRUE_FINISH = Reducer.ready, Reducer.finish
 TRUE_ALL_REDUCE = Library.all_reduce
 
@@ -89,20 +88,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def train_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return ours.each(rank, size, wanted)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_ranks(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(train_with_mistake, size, name, wanted, **more)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(2))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Reducer.finish is TRUE_FINISH, "the mistake leaked into this process"

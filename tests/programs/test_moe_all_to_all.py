@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
@@ -15,7 +16,6 @@ from snippets.moe_all_to_all import moe_all_to_all as ours
 from snippets.moe_all_to_all.moe_all_to_all import E, Exchange, H, K, Layer, T, Want
 from snippets.moe_all_to_all.routing import Route
 
-TRUE_RUN = ranks.run
 TRUE_CALL, TRUE_PADDED, TRUE_EXCHANGE = Layer.__call__, Layer.padded, Exchange.forward
 
 
@@ -89,20 +89,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def route_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return ours.each(rank, size, wanted)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_experts(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(route_with_mistake, size, name, wanted, **more)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_experts)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Layer.padded is TRUE_PADDED, "the mistake leaked into this process"

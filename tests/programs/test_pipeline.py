@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
@@ -15,8 +16,6 @@ from snippets.pipeline import cases, parking, pipeline, plan, stage
 from snippets.pipeline.parking import Move
 from snippets.pipeline.stage import Slice, Stashed
 from snippets.pipeline_schedules import pipeline_schedules as schedules
-
-TRUE_RUN = ranks.run
 
 
 def test_facts_hold() -> None:
@@ -134,20 +133,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def step_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return pipeline.each(rank, size, wanted)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_ranks(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(step_with_mistake, size, name, wanted, **more)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(4, 8))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Slice.input is TRUE_INPUT, "the mistake leaked into this process"

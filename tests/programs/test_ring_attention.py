@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import read_demo
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
@@ -115,20 +116,10 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }
 
 
-def attend_with_mistake(rank: int, world_size: int, function: Any, name: str) -> Any:
-    """What a rank does with one mistake made, in its own process alone."""
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return function(rank, world_size)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_attention(function: Any, world_size: int) -> Any:
-        return TRUE_RUN(attend_with_mistake, world_size, function, name)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_attention)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.facts())
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert ring.chunks_of is TRUE_CHUNKS, "the mistake leaked into this process"

@@ -9,15 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import read_demo
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
-from snippets import ranks
 from snippets.collectives import Library, Ring
 from snippets.tensor_parallel import cases, meeting, ring_rows, vocabulary
 from snippets.tensor_parallel import tensor_parallel as tp
 
 TRUTH = tp.on_rank(Library(), "tensor", tp.SIZES)
-TRUE_RUN = ranks.run
 
 
 def test_facts_hold() -> None:
@@ -124,20 +123,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }  # fmt: skip
 
 
-def split_with_mistake(rank: int, size: int, name: str, *args: Any) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return tp.each(rank, size, *args)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_ranks(_: Any, size: int, *args: Any, **more: Any) -> Any:
-        return TRUE_RUN(split_with_mistake, size, name, *args, **more)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(2, TRUTH))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert tp.embedded is vocabulary.embedded, "the mistake leaked into this process"

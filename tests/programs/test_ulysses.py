@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
-from snippets import ranks
 from snippets.collectives import Ring
 from snippets.ulysses import cases, ulysses
 from snippets.ulysses.ulysses import Exchange, Want
 
-TRUE_RUN = ranks.run
 TRUE_EXCHANGE, TRUE_ALL_TO_ALL = Exchange.forward, Ring.all_to_all
 
 
@@ -81,20 +80,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }  # fmt: skip
 
 
-def attend_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return ulysses.each(rank, size, wanted)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_attention(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(attend_with_mistake, size, name, wanted, **more)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_attention)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(4))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Exchange.forward is TRUE_EXCHANGE, "the mistake leaked into this process"

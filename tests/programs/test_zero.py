@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from mistaken_ranks import plant_in_ranks
 from snippet_facts import broken_facts, read_facts
 
 from snippets import ranks
@@ -14,7 +15,6 @@ from snippets.zero import cases, unit, zero
 from snippets.zero.unit import SIZES, Unit
 from snippets.zero.zero import Want
 
-TRUE_RUN = ranks.run
 TRUE_REDUCE, TRUE_UPDATE, TRUE_GATHER = Unit.reduce, Unit.update, Unit.gather
 
 
@@ -31,7 +31,7 @@ def test_facts_hold() -> None:
 
 def train_in_this_process(want: Want) -> dict[str, Any]:
     """A group of one, here: `device` asks for a group that is there."""
-    [told] = TRUE_RUN(zero.each, 1, [want], backend="gloo")
+    [told] = ranks.run(zero.each, 1, [want], backend="gloo")
     return told[0]
 
 
@@ -116,20 +116,11 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 }  # fmt: skip
 
 
-def train_with_mistake(rank: int, size: int, name: str, wanted: Any) -> Any:
-    owner, attribute, mistake, _ = MUTANTS[name]
-    setattr(owner, attribute, mistake)
-    return zero.each(rank, size, wanted)
-
-
 @pytest.mark.exhaustive("all usual mistakes, each with ranks of its own")
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_mistaken_ranks(_: Any, size: int, wanted: Any, **more: Any) -> Any:
-        return TRUE_RUN(train_with_mistake, size, name, wanted, **more)
-
-    monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
+    plant_in_ranks(monkeypatch, __name__, name)
     failing = broken_facts(cases.of_ranks(2))
     assert any(MUTANTS[name][3] in fact for fact in failing), failing
     assert Unit.reduce is TRUE_REDUCE, "the mistake leaked into this process"
