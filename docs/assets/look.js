@@ -115,7 +115,7 @@ const COLUMNS = {
     text: (line) => number(line.live),
     worse: () => false,
     said: (line, view) =>
-      `At most ${counted(line.live, "register")} of a thread live at one of its machine instructions for ${view.arch}, of ${view.registers} allocated. Read from the code, not from a run.`,
+      `Live registers of a thread: at most ${number(line.live)} at one of its machine instructions for ${view.arch}, of ${view.registers} allocated. Read from the code, not from a run.`,
   },
 };
 
@@ -501,7 +501,7 @@ class View {
     } else if (said && what === "control") {
       this.tell(cell, name, control(view.sass.control[at]).said);
     } else if (what === "live" && said) {
-      this.tell(cell, name, `${counted(Number(said), "register")} of a thread live here, of ${view.registers} allocated.`);
+      this.tell(cell, name, `Live registers of a thread here: ${number(Number(said))}, of ${view.registers} allocated.`);
     } else if (said && (what === "run" || what === "passes")) {
       const how = `A warp executed it ${number(view.ptx.run[at])} times, of ${number(ran(view.total))} warp instructions in all.`;
       this.tell(cell, name, how, ...accesses((one) => one.ptx === from));

@@ -287,7 +287,7 @@ class _Parser(Cursor):
         line = self.next.line
         major, _, minor = self.advance().text.partition(".")
         if not (major.isdigit() and minor.isdigit()):
-            raise Unreadable(line, "the version is not one such as 8.7")
+            raise Unreadable(line, "the version must be a number such as 8.7")
         self.expect(".target")
         found = Module(
             (int(major), int(minor)), self.expect_name(), files=self.files, text=self.text

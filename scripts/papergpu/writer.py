@@ -252,7 +252,7 @@ class Writer:
                     return {"a": self.symbol_address(symbol, 0, LONG), "imm": base.offset,
                             "base": WIDE, "space": GLOBAL}  # fmt: skip
                 if space not in (symbol.space, GENERIC) and symbol.space != LOCAL:
-                    raise self.refuse(f"{base.text} is in another space than this accesses")
+                    raise self.refuse(f"{base.text} is not in the space that this accesses")
                 return {"imm": symbol.at + base.offset, "base": NONE, "space": symbol.space}
         number = literal_bits(base, "b64")
         if number is not None:

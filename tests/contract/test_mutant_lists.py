@@ -59,10 +59,10 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
     [
         ("find: return torch", "find: return numpy",
          f"{LIST}:1: mutant 'writes nothing' looks for 'return numpy.matmul(a, b, out=out)', which "
-         "sound.py has 0 times, not 1; quote the file, or write count: 0"),
+         "sound.py has 0 times, not 1; copy the text from the file, or write count: 0"),
         ("find: return torch.matmul(a, b, out=out)", "find: torch",
          ":1: mutant 'writes nothing' looks for 'torch', which sound.py has 7 times, not 1; "
-         "quote the file, or write count: 7"),
+         "copy the text from the file, or write count: 7"),
         ("find: return torch.matmul(a, b, out=out)", "find: ''", "looks for '', which sound.py"),
         ("replace: return out", "replace: return torch.matmul(a, b, out=out)",
          ":1: mutant 'writes nothing' changes nothing; "),

@@ -175,7 +175,7 @@ def test_a_topic_embeds_it_and_the_site_shows_it(trial: Trial) -> None:
         ([""], "'' is not a snippet id; "),
         (
             ["fine", "--kind", "hip"],
-            "no kind of snippet is called 'hip'; use --kind triton",
+            "no kind of snippet is called 'hip'; use --kind triton or cuda",
         ),
         (["fine", "--topic", "kernels/none"], "docs/kernels/none.md: is not a page; name a topic"),
         (["fine", "--topic", "../README"], "is not a page; name a topic"),

@@ -211,7 +211,7 @@ def test_a_file_that_would_read_otherwise_is_left_alone(
     assert [str(one) for one in done] == ["docs/a.yml:33: mended lang: zh, which was cn"]
     assert left == [
         Finding("docs/b.yml", 33, "would read differently once corrected, so it was left alone",
-                "mend it by hand")
+                "fix it by hand")
     ]  # fmt: skip
     assert bad.read_bytes() == before and good.read_bytes() == TEXT.encode()
     monkeypatch.undo()

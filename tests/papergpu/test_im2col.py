@@ -244,7 +244,7 @@ def test_what_does_not_fit_a_map_is_found() -> None:
      ({"lower": (3, 0), "upper": (-6, 0)}, "no pixel between them"),
      ({"box": (257, 1)}, "257 channels"), ({"box": (8, 1025)}, "1025 pixels"),
      ({"box": (8, 0)}, "0 pixels"), ({"box": (8, 1, 1)}, "channels and pixels"),
-     ({"lower": (0,)}, "two less"), ({"steps": (1, 9, 1, 1)}, "an element stride of 9"),
+     ({"lower": (0,)}, "give 2 each"), ({"steps": (1, 9, 1, 1)}, "an element stride of 9"),
      ({"sizes": (8, 8), "strides": (32,)}, "2 dimensions: 3, 4 or 5"),
      ({"swizzle": "32B", "box": (16, 1)}, "in a swizzle of 32")],
 )  # fmt: skip

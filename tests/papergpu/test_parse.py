@@ -165,7 +165,7 @@ def test_each_instruction_knows_its_line_and_its_source() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
-        (".version 8.7", ".version eight", 2, "the version is not one such as 8.7"),
+        (".version 8.7", ".version eight", 2, "the version must be a number such as 8.7"),
         (".target", "target", 3, "expected '.target', found 'target'"),
         (".reqntid", ".reqntids", 13, "expected ';', found '.reqntids'"),
         ("ret;", "ret", 43, "'}' is not an operand"),

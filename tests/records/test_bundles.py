@@ -308,7 +308,7 @@ def test_findings_stay_on_their_line_whatever_a_record_says(cpu_checkout: Checko
 
 
 def test_a_newer_schema_asks_for_a_newer_checkout(cpu_checkout: Checkout) -> None:
-    later = "is of schema 2; this tooling reads up to 1; update this checkout"
+    later = "has schema 2; this tooling reads up to 1; update this checkout"
     [line] = cpu_checkout.assert_refused(json.dumps({"schema": 2, "items": []}))
     assert line.endswith(later)
     [line] = cpu_checkout.assert_refused([cpu_checkout.make_record(schema=2, news=[])])

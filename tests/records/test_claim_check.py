@@ -19,7 +19,7 @@ from warpshelf.records import bundle, claim_check, schema, store
 from warpshelf.records.claim_check import COST
 from warpshelf.records.schema import Record
 
-SMALL, TIMED = 1, 2  # cases of made_up_records.ladder()
+SMALL, TIMED = 1, 2  # cases of made_up_records.make_ladder()
 
 
 def make_snippet(root: Path = Path("."), **more: object) -> Snippet:
@@ -45,7 +45,7 @@ def more_results(*made: dict) -> Callable[[list], list]:
     return lambda old: [*old, *made]
 
 
-ROW = "cases.1"  # the second case of made_up_records.ladder(); the third is timed
+ROW = "cases.1"  # the second case of made_up_records.make_ladder(); the third is timed
 OUT = "out of memory in variant 'online'"
 SKIPPED = {"name": "online", "role": "variant", "verdict": "skipped", "reason": "needs SM 100"}
 

@@ -23,7 +23,7 @@ from tests.records.test_schema import list_places
 from warpshelf.core.findings import ShelfError
 from warpshelf.records import limits, store
 
-TIMED = 2  # the case of made_up_records.ladder() that is timed
+TIMED = 2  # the case of made_up_records.make_ladder() that is timed
 Change = Callable[[dict], None]
 
 
@@ -228,7 +228,7 @@ def replace_first_row(line: str, target: str = "sm_90") -> dict:
             "on sm_80, but its GPU is sm_90",
         ),
         ({"rows": replace_first_row("17 0: 2e-3 1e-3 3e-3 15")}, "has the value 17"),
-        ({"case": {"m": 5}}, "states another case of its space"),
+        ({"case": {"m": 5}}, "differs in the case of its space"),
     ],
 )
 def test_a_forged_space_is_refused(tmp_path: Path, more: dict, says: str) -> None:

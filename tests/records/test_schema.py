@@ -230,7 +230,7 @@ def test_a_published_figure_of_nothing_is_named() -> None:
     assert said == "record.predictions[0].published is 0, not a number between 1e-30 and 1e30"
 
 
-TIMED = 2  # the case of made_up_records.ladder() that is timed
+TIMED = 2  # the case of made_up_records.make_ladder() that is timed
 TIME = {"median": 5e-5, "p20": 4.9e-5, "p80": 5.1e-5, "n": 20}
 
 

@@ -96,7 +96,7 @@ def test_an_honest_space_has_no_fault() -> None:
     ("claim", "says"),
     [
         ({}, "leaves out its space"),
-        ({"space": make_space(1, timed={"m": 8})}, "states another timed of its space"),
+        ({"space": make_space(1, timed={"m": 8})}, "differs in the timed of its space"),
         (
             {"space": make_space(1, rows={"sm_90": ["16 0: 2 1 3 15"]})},
             "leaves out 3 configurations",

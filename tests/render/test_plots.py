@@ -81,8 +81,8 @@ def test_steps_are_round_few_and_reach_the_most(most: float) -> None:
 
 
 @given(RATES, st.floats(1.5, 30))
-def test_decades_are_on_their_scale_and_few(low: float, wide_visit: float) -> None:
-    scale = svg.y_scale(low, low * 10**wide_visit, log=True)
+def test_decades_are_on_their_scale_and_few(low: float, wide: float) -> None:
+    scale = svg.y_scale(low, low * 10**wide, log=True)
     found = svg.decade_ticks(scale)
     assert 1 <= len(found) <= svg.MOST
     assert all(scale.low / 1.001 <= value <= scale.high * 1.001 for value in found)

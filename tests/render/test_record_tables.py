@@ -132,7 +132,9 @@ def test_overlapping_intervals_are_ties_in_words() -> None:
 
 def test_what_slowed_the_gpu_down_is_said_beside_the_times() -> None:
     plain = make_record()
-    assert "slowed" not in figures.render_timing(plain)  # a power cap is where large products run
+    assert "throttled" not in figures.render_timing(
+        plain
+    )  # a power cap is where large products run
     hot = make_record()
     hot["conditions"]["slowed_by"] = ["software power cap", "hardware thermal slowdown"]
     said = unescape(figures.render_timing(hot))

@@ -105,7 +105,7 @@ def test_a_calculator_that_fails_is_withheld_alone(calculator_shelf: Project) ->
     path.write_text(calculator_project.CALCULATOR + "\n\nraise RuntimeError('broken')\n")
     text, findings = render_calculator(calculator_shelf)
     assert read_words(text).startswith("The calculator is withheld")
-    assert findings == ["snippets/doubled/calculator.py: fails: RuntimeError: broken; mend it"]
+    assert findings == ["snippets/doubled/calculator.py: fails: RuntimeError: broken; fix it"]
     assert (calculator_shelf.fragments / "doubled" / "whole.md").is_file()
 
 

@@ -41,7 +41,7 @@ def make_project(root: Path) -> Path:
 
 
 def add_entry(root: Path, topic: str, url: str, **more: Any) -> AddedReading:
-    """Add one reading: `Addition.add` with `more`."""
+    """Add one reading: `NewReading.add_entry` with `more`."""
     return NewReading(root, topic, url).add_entry(**more)
 
 

@@ -83,7 +83,7 @@ def demo_is_enough(one: Snippet, record: Record) -> bool:
 
 
 def verify_as_recorded(one: Snippet) -> None:
-    """Verify what is as its record says by what tells most, and what was changed whole."""
+    """Verify a current record by the cases that tell most, else by every case with some views."""
     record = load_record(one)
     if record is None:
         assert_verified(one, share="some")

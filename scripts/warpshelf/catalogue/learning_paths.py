@@ -124,7 +124,7 @@ def _build_stages(
 
 
 def _extend_order(goals: list[str], shelf: Shelf, order: dict[str, None]) -> list[str]:
-    """Put the goals and all they need into `order`, needs first; returns the names that are new.
+    """Put the goals and all they need into `order`, needs first, and return the names that are new.
 
     The order is that of the goals otherwise. A goal that a finding kept off the shelf is left out.
     """

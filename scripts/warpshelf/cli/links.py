@@ -307,7 +307,7 @@ def check_command(
 ) -> None:
     """Check whether the links still work, and record it in docs/links.json.
 
-    Ends with 1 if a link is gone, has moved for good or leads to another work; a link that fails
+    Ends with 1 if a link is gone, has moved permanently or leads to another work; a link that fails
     for now is shown, and is no failure yet.
     """
     from warpshelf.site import project_content

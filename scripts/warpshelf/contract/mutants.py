@@ -89,7 +89,7 @@ def _mutant_problems(snippet: Snippet, one: Mutant) -> Iterator[tuple[str, str]]
     found = path.read_text(encoding="utf-8-sig", errors="replace").count(one.find)
     if not one.find or found != one.count:
         what = f"looks for {one.find!r:.60}, which {one.file} has {found} times"
-        mend = f"quote the file, or write count: {found}"
+        mend = f"copy the text from the file, or write count: {found}"
         yield f"{what}, not {one.count}", mend
     elif one.find == one.replace:
         yield "changes nothing", "write another replacement"

@@ -279,7 +279,7 @@ def side_keys(case: Case) -> list[str]:
 FACT_SHAPE = {
     "name": str,
     "value": problem_unless(  # it need not be finite: then the fact does not hold
-        lambda v: isinstance(v, float) or not shape_problem(v, int, ""), "no number"
+        lambda v: isinstance(v, float) or not shape_problem(v, int, ""), "not a number"
     ),
     "expected": NUMBER,
     "tolerance": amount_problem,

@@ -206,7 +206,7 @@ def fix_list(path: str, data: bytes) -> tuple[bytes, list[Fix], Finding | None]:
         after = EntryReader(path, text.encode())
         if not _reads_same(reader, after, edits):
             what = "would read differently once corrected, so it was left alone"
-            return data, [], Finding(path, edits[0].mend.line, what, "mend it by hand")
+            return data, [], Finding(path, edits[0].mend.line, what, "fix it by hand")
         done += [edit.mend for edit in edits]
         reader = after
     return (mark + text).encode(), sorted(done), None

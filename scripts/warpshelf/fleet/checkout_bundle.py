@@ -158,7 +158,7 @@ def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> I
         if wrong := record_fault(record):
             return failed(f"node {where} sent an invalid record: {wrong}")
         if (slug := record["machine"]["slug"]) != kind:
-            return ItemOutcome(why=f"node {where} is a {slug}", slug=slug)
+            return ItemOutcome(why=f"node {where} is of the kind {slug}", slug=slug)
         if (record["snippet"], record["digest"]) != (name, item.snippet.digest):
             what = f"node {where} ran different code than this checkout has"
             return failed(f"{what}: did it change meanwhile?")

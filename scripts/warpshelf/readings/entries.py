@@ -401,5 +401,5 @@ def _describe_problem(
         case (("greater_than_equal" | "less_than_equal"), _):
             return f"{name} is {shown}, outside 1 to 4", "write 1, 2, 3 or 4, or remove the key"
     told = str(context.get("error", problem["msg"])).rsplit("; ", 1)  # a value may hold one as well
-    what, mend = told if len(told) > 1 else (told[0], "mend it")
+    what, mend = told if len(told) > 1 else (told[0], "fix it")
     return f"{name} {what}" if name else what, mend

@@ -128,7 +128,7 @@ def _compiled_errors(claim: Record, truth: Record) -> Iterator[str]:
         if mine[key]["compiler"] == due[key]["compiler"] and mine[key] != due[key]:
             odd = next(name for name in mine[key] if mine[key][name] != due[key][name])
             told = f"{mine[key][odd]} {odd}, not {due[key][odd]}"
-            yield f"gives {key[0]} in {key[1]!r} for {key[3]} {told}"
+            yield f"gives {key[0]} in {key[1]!r} for {key[3]}: {told}"
 
 
 def _formula_errors(claim: Record, truth: Record) -> Iterator[str]:

@@ -135,7 +135,7 @@ def _impossible_claims(record: Record) -> Iterator[str]:
     machine = record["machine"]
     gpu = machine["gpus"] > 0
     if record["schema"] != SCHEMA:
-        yield f"is of schema {record['schema']}, which does not exist"
+        yield f"has schema {record['schema']}, which does not exist"
     try:
         datetime.strptime(record["date"], "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:

@@ -108,7 +108,7 @@ def space_errors(claim: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator
         return
     for key in ("parameters", "case", "timed", "flops", "bytes", "unit"):
         if mine.get(key) != due.get(key):
-            yield f"states another {key} of its space"
+            yield f"differs in the {key} of its space"
     told, wanted = (
         {parse_row(line).values for lines in one["rows"].values() for line in lines}
         for one in (mine, due)

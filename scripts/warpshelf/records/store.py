@@ -152,7 +152,7 @@ def schema_version(value: object) -> int:
 def check_record(value: object, shown: str) -> Record:
     """`value` as a record; ShelfError if it is malformed or claims the impossible."""
     if (version := schema_version(value)) > SCHEMA:
-        what = f"is of schema {version}; this tooling reads up to {SCHEMA}"
+        what = f"has schema {version}; this tooling reads up to {SCHEMA}"
         raise file_error(shown, what, "update this checkout")
     record: Record = value if isinstance(value, dict) else {}
     if wrong := schema.shape_problem(value) or schema.validation_error(record):

@@ -166,7 +166,7 @@ class MachineState:
         if self.record is None and self.state not in ("not measured", "failed"):
             raise ValueError(f"state {self.state!r} on {self.machine!r} needs a record")
         if key_slug(self.machine) is None:
-            raise ValueError(f"{self.machine!r} is not a machine slug such as nvidia-h100; mend it")
+            raise ValueError(f"{self.machine!r} is not a machine slug such as nvidia-h100; fix it")
 
     @property
     def name(self) -> str:

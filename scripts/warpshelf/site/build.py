@@ -122,7 +122,7 @@ def _run_zensical(project: Project, target: Path) -> int:
     """Build a copy of the project with Zensical, which writes below the folder of its settings."""
     for source in (project.docs, project.snippets):
         if source.is_relative_to(target) or target.is_relative_to(source):
-            what = f"would overwrite sources of the project in {project.relative_path(source)}/"
+            what = f"holds sources of the project, or lies in {project.relative_path(source)}/"
             raise ShelfError(Finding(str(target), None, what, "name another folder"))
     words = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", "mkdocs.yml"]
     (project.root / "build").mkdir(exist_ok=True)

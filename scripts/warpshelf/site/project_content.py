@@ -62,7 +62,7 @@ def read_settings(project: Project) -> tuple[Settings, list[Finding]]:
         mark = getattr(error, "problem_mark", None)
         what = f"is not YAML: {getattr(error, 'problem', None) or error}"
         line = mark.line + 1 if mark else None
-        return Settings(), [Finding(FILE, line, what, "quote the value, or mend the indent")]
+        return Settings(), [Finding(FILE, line, what, "quote the value, or fix the indent")]
     if not isinstance(root, yaml.MappingNode):
         what = "is not a mapping of settings"
         return Settings(), [Finding(FILE, 1, what, "write `site_name: …` and the like")]

@@ -281,7 +281,7 @@ def render_calculators(
     models = {page.id: page for page in shown}
     for name, one in described.items():
         path = f"snippets/{name}/{runtime.CALCULATOR}"
-        findings.extend(Finding(path, None, fault, "mend it") for fault in one.faults)
+        findings.extend(Finding(path, None, fault, "fix it") for fault in one.faults)
         if not one.faults and name in models:
             texts = [
                 file.read_text("utf-8") for file in runtime.model_files(project, name).values()
