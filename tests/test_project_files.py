@@ -358,6 +358,7 @@ def test_each_test_is_in_one_of_two_suites(makefile_checkout: Checkout) -> None:
     [
         ("tests/core/test_units.py::test_a_unit[a/b::c]", "tests/core/test_units.py"),
         ("tests/snippets/test_snippets.py::test_every_case[softmax-sm_80]", "softmax"),
+        ("tests/programs/test_programs.py::test_every_case[zero]", "zero"),
         ("tests/snippets/test_snippets.py::test_a_case", "tests/snippets/test_snippets.py"),
     ],
 )

@@ -172,7 +172,7 @@ class Im2col(TensorMap):
             self.refuse(f"{rank} dimensions: 3, 4 or 5 for im2col")
         if len(self.strides) != rank - 1 or len(self.box) != 2:
             self.refuse(f"{len(self.strides)} strides and a box of {len(self.box)} for {rank} "
-                        f"dimensions: give {rank - 1} strides, and channels and pixels")  # fmt: skip
+                        f"dimensions: give {rank - 1} strides, channels and pixels")  # fmt: skip
         if len(self.lower) != rank - 2 or len(self.upper) != rank - 2:
             self.refuse(f"corners of {len(self.lower)} and {len(self.upper)} numbers for {rank} "
                         f"dimensions: give {rank - 2} each")  # fmt: skip

@@ -346,12 +346,12 @@ def test_no_timing_begins_before_a_killed_child_is_gone(
 ) -> None:
     gone_at: list[float] = []
 
-    def linger_second(group: int) -> bool:
+    def linger_one_second(group: int) -> bool:
         """As a process that the driver holds on to: it ends a second after it was killed."""
         gone_at[:] = gone_at or [time.monotonic() + 1]
         return time.monotonic() < gone_at[0]
 
-    monkeypatch.setattr(pool, "_any_of_group", linger_second)
+    monkeypatch.setattr(pool, "_any_of_group", linger_one_second)
     began: dict[str, float] = {}
     jobs = [
         make_job(trial, LOOP, "hangs", seconds=1),

@@ -293,7 +293,7 @@ def test_errors_and_facts_where_there_are_no_times(measured_repository: Reposito
     text = measured_repository.trial.run_shelf(
         *COMPARE, "--with", "one.json", "--with", "other.json"
     ).stdout
-    assert "All conditions are the same" in text and "3.10e-8" in text and "FLOPs" in text
+    assert "No other condition differs" in text and "3.10e-8" in text and "FLOPs" in text
 
 
 # Side by side.

@@ -43,7 +43,7 @@ from warpshelf.web.services import Metadata
 FORM = Path(__file__).parents[2] / ".github" / "ISSUE_TEMPLATE" / "link.yml"
 
 
-def refuse_form(text: str | dict[str, str]) -> str:
+def catch_refusal(text: str | dict[str, str]) -> str:
     with pytest.raises(ShelfError) as caught:
         parse_form(text if isinstance(text, str) else format_answers({**BASIC, **text}))
     return str(caught.value)
@@ -104,7 +104,7 @@ def test_headings_that_are_not_the_form_s_belong_to_the_answer() -> None:
 
 def test_a_heading_of_the_form_within_an_answer_is_refused() -> None:
     for hidden in ("### authors\n\nEve", "```\n### authors\n```", "<!--\n### authors  \n-->"):
-        said = refuse_form({"why": f"It is so.\n{hidden}"})
+        said = catch_refusal({"why": f"It is so.\n{hidden}"})
         assert said == ("authors: appears twice as a heading; take the line `### authors` out "
                         "of the answer that holds it")  # fmt: skip
 
@@ -112,8 +112,8 @@ def test_a_heading_of_the_form_within_an_answer_is_refused() -> None:
 def test_what_a_reader_of_the_issue_does_not_see_does_not_count() -> None:
     assert parse_fields(why="Seen.<!-- unseen\n\nstill -->")["why"] == "Seen."
     assert parse_fields(title="A<!-- b --> c<!-->")["title"] == "A c"
-    assert "title: has no answer" in refuse_form({"title": "<!-- hidden -->"})
-    said = refuse_form({"title": "Seen <!-- hidden", "notes": "-->"})
+    assert "title: has no answer" in catch_refusal({"title": "<!-- hidden -->"})
+    said = catch_refusal({"title": "Seen <!-- hidden", "notes": "-->"})
     assert said.startswith("title: holds an HTML comment that does not end; remove the <!--")
 
 
@@ -143,21 +143,21 @@ def test_a_fence_around_an_answer_is_taken_off() -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_read(given: dict[str, str], said: str) -> None:
-    told = refuse_form(given)
+    told = catch_refusal(given)
     assert told.startswith(said.partition(":")[0]) and said in told and "\n" not in told
 
 
 def test_everything_wrong_is_told_at_once() -> None:
-    said = refuse_form({"year": "x", "title": "", "topic": forms.ANOTHER}).split("\n")
+    said = catch_refusal({"year": "x", "title": "", "topic": forms.ANOTHER}).split("\n")
     assert [line.partition(":")[0] for line in said] == ["topic", "year", "title"]
 
 
 def test_what_is_no_form() -> None:
     for text in ("", "Please add this: https://x.org", "# url\nhttps://x.org"):
-        said = refuse_form(text)
+        said = catch_refusal(text)
         assert said == "form: holds none of the form's headings; fill in the form for a link"
-    assert "has 65537 characters, over 65536" in refuse_form("x" * 65_537)
-    said = refuse_form("### url\n\nhttps://x.org\n\n### title\n\nT").split("\n")
+    assert "has 65537 characters, over 65536" in catch_refusal("x" * 65_537)
+    said = catch_refusal("### url\n\nhttps://x.org\n\n### title\n\nT").split("\n")
     assert said[0] == "topic: has no answer; write one under its heading"
     assert [line.partition(":")[0] for line in said] == ["topic", "kind", "why", "your own words"]
 

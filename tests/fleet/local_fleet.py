@@ -138,7 +138,7 @@ class FleetRun:
 
 @dataclass
 class FleetTrial:
-    """A project, a cluster, and the file that the records go to."""
+    """A project, a cluster, the file that the records go to, and the runs begun."""
 
     trial: Trial
     cluster: LocalCluster

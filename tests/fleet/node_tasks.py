@@ -76,7 +76,7 @@ def make_up_record(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def stall_first(task: dict[str, Any]) -> dict[str, Any]:
-    """The first to come says on which node it is, and lasts; the others are done at once."""
+    """The first to come says on which node it is, and stalls; the others are done at once."""
     import ray
 
     began = Path(FOLDER) / "began"

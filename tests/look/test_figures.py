@@ -68,7 +68,7 @@ def test_a_limit_that_is_not_kept_to_is_told(
 
 def test_a_figure_that_is_not_there_breaks_its_limit() -> None:
     (line,) = limit_violations([make_view()], {"*": {"instructions_per_fma": 2}})
-    assert "instructions_per_fma it has none, but the limit is 2; " in line
+    assert "instructions_per_fma is missing, but the limit is 2; " in line
 
 
 def test_a_limit_is_for_the_kernels_that_its_key_names() -> None:

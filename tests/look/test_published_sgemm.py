@@ -53,7 +53,7 @@ def count_products(rows: list[ExecutedInstruction]) -> float:
     return sum(map(done.float_results, ("FP32", "FP16"))) + sum(done.products.values())
 
 
-def is_far_apart(one: float, other: float) -> bool:
+def are_far_apart(one: float, other: float) -> bool:
     low, high = sorted((one, other))
     return is_faster(VariantCost(low), VariantCost(high))
 
@@ -68,7 +68,7 @@ def judge_pairs(found: list[Timing], alike: bool = True) -> tuple[int, set[tuple
         for one, other in combinations(found, 2)
         if one.device == other.device
         and alike == (one.half == other.half)
-        and is_far_apart(one.bound, other.bound)
+        and are_far_apart(one.bound, other.bound)
     ]
     wrong = {
         (one.name, other.name)

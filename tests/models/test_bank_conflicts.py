@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from math import gcd
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mistaken_module import load_mistaken_module
 from snippet_facts import broken_facts
 
 from snippets.bank_conflicts import bank_conflicts as banks
@@ -140,15 +139,6 @@ def test_bad_input_is_refused(call, said: str) -> None:
         call()
 
 
-def load_mistaken_banks(find: str, replace: str) -> ModuleType:
-    text = Path(banks.__file__).read_text(encoding="utf-8")
-    assert text.count(find) == 1, find
-    module = ModuleType("mutated")
-    sys.modules["mutated"] = module
-    exec(compile(text.replace(find, replace), "mutated", "exec"), module.__dict__)
-    return module
-
-
 @pytest.mark.parametrize(
     ("find", "replace", "fact"),
     [
@@ -165,7 +155,7 @@ def load_mistaken_banks(find: str, replace: str) -> ModuleType:
 def test_a_mistake_breaks_a_fact(
     find: str, replace: str, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "banks", load_mistaken_banks(find, replace))
+    monkeypatch.setattr(cases, "banks", load_mistaken_module(banks, find, replace))
     assert any(fact in name for name in broken_facts(cases.facts()))
 
 

@@ -331,7 +331,7 @@ def test_a_form_that_cannot_be_gets_one_line(change: dict[str, Any], message: st
         calculator.calculate(**change)
 
 
-def draw_input_value(one: dict[str, Any]) -> st.SearchStrategy[Any]:
+def build_input_values(one: dict[str, Any]) -> st.SearchStrategy[Any]:
     if one["kind"] == "choice":
         return st.sampled_from(one["choices"])
     if one["kind"] == "flag":
@@ -343,7 +343,7 @@ def draw_input_value(one: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 forms = st.fixed_dictionaries(
-    {}, optional={one["name"]: draw_input_value(one) for one in calculator.INPUTS}
+    {}, optional={one["name"]: build_input_values(one) for one in calculator.INPUTS}
 )
 
 

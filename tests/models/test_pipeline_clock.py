@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mistaken_module import load_mistaken_module
 
 from snippets.pipeline_schedules import automatic as search
 from snippets.pipeline_schedules import calculator, cases, clock, measured
@@ -230,15 +229,6 @@ def test_the_published_interleaved_figure_leaves_out_waits() -> None:
     made = clock.run(table, setting.profiled.times(1 / 3), setting.transfer_ms)
     assert made.bubble() == pytest.approx(0.1055, abs=5e-5)
     assert measured.idle(setting, "1F1B-I") > 0.108
-
-
-def load_mistaken_module(module: ModuleType, find: str, replace: str) -> ModuleType:
-    text = Path(inspect.getfile(module)).read_text(encoding="utf-8")
-    assert text.count(find) == 1, find
-    found = ModuleType("mutated")
-    sys.modules["mutated"] = found
-    exec(compile(text.replace(find, replace), "mutated", "exec"), found.__dict__)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mistaken_module import load_mistaken_module
 from snippet_facts import broken_facts
 
 from snippets.pipeline_schedules import cases
@@ -374,15 +373,6 @@ def test_facts_cover_every_schedule_at_every_size() -> None:
         assert len(names) == len(BUILDERS) + len(cases.CHUNKS) - 1
 
 
-def load_mistaken_schedules(find: str, replace: str) -> ModuleType:
-    text = Path(schedules.__file__).read_text(encoding="utf-8")
-    assert text.count(find) == 1, find
-    module = ModuleType("mutated")
-    sys.modules["mutated"] = module  # where dataclasses look for their annotations
-    exec(compile(text.replace(find, replace), "mutated", "exec"), module.__dict__)
-    return module
-
-
 @pytest.mark.parametrize(
     ("find", "replace", "fact"),
     [
@@ -409,7 +399,7 @@ def load_mistaken_schedules(find: str, replace: str) -> ModuleType:
 def test_a_mistake_breaks_a_fact(
     find: str, replace: str, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "schedules", load_mistaken_schedules(find, replace))
+    monkeypatch.setattr(cases, "schedules", load_mistaken_module(schedules, find, replace))
     try:
         failing = broken_facts(cases.table_facts())
     except (ValueError, IndexError):  # its ranks wait for each other, or for what never comes

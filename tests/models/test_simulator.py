@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mistaken_module import load_mistaken_module
 
 from snippets.pipeline_schedules.clock import Times
 from snippets.simulator import cases, checkpoints, events
@@ -153,15 +152,6 @@ def test_rules_agree_where_failures_are_rare() -> None:
     for save in (1.0, 1e-2, 1e-4):
         young, daly = checkpoints.young(save, 1e4), checkpoints.daly(save, 1e4)
         assert abs(daly / young - 1) < math.sqrt(save / 1e4)
-
-
-def load_mistaken_module(module: ModuleType, find: str, replacement: str) -> ModuleType:
-    text = Path(inspect.getfile(module)).read_text(encoding="utf-8")
-    assert text.count(find) == 1, find
-    found = ModuleType("mutated")
-    sys.modules["mutated"] = found
-    exec(compile(text.replace(find, replacement), "mutated", "exec"), found.__dict__)
-    return found
 
 
 @pytest.mark.parametrize(

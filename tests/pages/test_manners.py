@@ -48,7 +48,7 @@ class Head(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def read_heads(site: Path) -> dict[str, Head]:
+def page_heads(site: Path) -> dict[str, Head]:
     """The head of each page, by its address below the site's."""
     return {
         path.relative_to(site).as_posix().removesuffix("index.html"): Head(path)
@@ -56,8 +56,8 @@ def read_heads(site: Path) -> dict[str, Head]:
     }
 
 
-def test_each_page_has_a_card_of_its_own(read_heads: dict[str, Head], site: Path) -> None:
-    for page, head in read_heads.items():
+def test_each_page_has_a_card_of_its_own(page_heads: dict[str, Head], site: Path) -> None:
+    for page, head in page_heads.items():
         said = head.said
         assert head.twice == [], page
         title, description = said["og:title"], said["og:description"]
@@ -73,19 +73,19 @@ def test_each_page_has_a_card_of_its_own(read_heads: dict[str, Head], site: Path
             assert description == said["description"], page
             assert said["og:url"] == urljoin(SITE, page) == head.find_links("canonical")[0]["href"]
             assert said["og:type"] == ("article" if page else "website"), page
-    descriptions = [head.said["og:description"] for head in read_heads.values()]
+    descriptions = [head.said["og:description"] for head in page_heads.values()]
     assert len(set(descriptions)) > len(descriptions) * 0.9
-    titles = [head.said["og:title"] for head in read_heads.values()]
+    titles = [head.said["og:title"] for head in page_heads.values()]
     assert len(set(titles)) > len(titles) * 0.9
-    front = read_heads[""].said
+    front = page_heads[""].said
     card = (site / front["og:image"].removeprefix(SITE)).read_bytes()
     assert struct.unpack(">II", card[16:24]) == (1200, 630)
     assert (front["og:image:width"], front["og:image:height"]) == ("1200", "630")
 
 
-def test_feeds_are_announced_where_they_belong(read_heads: dict[str, Head], site: Path) -> None:
+def test_feeds_are_announced_where_they_belong(page_heads: dict[str, Head], site: Path) -> None:
     own = 0
-    for page, head in read_heads.items():
+    for page, head in page_heads.items():
         feeds = [link for link in head.find_links("alternate") if link.get("type") == ATOM]
         where = [
             urlsplit(urljoin(SITE + page, link["href"])).path.removeprefix(BASE) for link in feeds
@@ -101,8 +101,8 @@ def test_feeds_are_announced_where_they_belong(read_heads: dict[str, Head], site
     assert own == len([path for path in (site / "exports").glob("*/*.xml")]) > 35
 
 
-def test_icons(read_heads: dict[str, Head], site: Path) -> None:
-    for page, head in read_heads.items():
+def test_icons(page_heads: dict[str, Head], site: Path) -> None:
+    for page, head in page_heads.items():
         icons = [*head.find_links("icon"), *head.find_links("apple-touch-icon")]
         names = [urlsplit(urljoin(SITE + page, icon["href"])).path for icon in icons]
         assert names == [

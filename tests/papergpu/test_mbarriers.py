@@ -172,7 +172,7 @@ def test_misuse_is_found() -> None:
     assert "more than it expects, by 1400000" in find_mbarrier_misuse(
         bytes_.replace("OP", "complete_tx")
     )
-    assert "not a multiple of 8" in find_mbarrier_misuse(
+    assert "not a multiple of 8: align it" in find_mbarrier_misuse(
         begin_mbarrier(1).replace("BAR", '"r"(SHARED(&bar) + 4)')
     )
 

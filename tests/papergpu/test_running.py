@@ -443,7 +443,9 @@ def test_a_kernel_that_never_ends() -> None:
 
 
 def test_a_form_that_is_not_executed_is_refused_with_its_line() -> None:
-    with pytest.raises(Unsupported, match=r"frob\.b32 at PTX line \d+: frob\.b32 is not in"):
+    with pytest.raises(
+        Unsupported, match=r"frob\.b32 at PTX line \d+: frob\.b32 is not in the table"
+    ):
         execute_ptx(write_storing_kernel("frob.b32 %r0, %r1;"), np.zeros(32, np.uint32))
 
 

@@ -100,26 +100,28 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_watch_names_who_is_behind() -> None:
     before, over = set(threading.enumerate()), threading.Event()
-    with tempfile.TemporaryDirectory() as folder:
-        store = dist.FileStore(f"{folder}/store", 3)
-        first, second, third = (Watch(store, rank, 3, 0.2) for rank in range(3))
-        first.reach(2)
-        second.reach(1)
-        third.reach(3)
-        assert first.behind() == [(1, 1)]
-        assert third.behind() == [(0, 2), (1, 1)]
-        assert second.behind() == []
-        assert first.guard(lambda: 7) == 7
-        with pytest.raises(MissingRank, match=r"at step 2 and waits for rank 1 \(at") as caught:
-            first.guard(over.wait)
-        assert caught.value.ranks == [1]
-        with pytest.raises(MissingRank, match="a connection broke"):
-            first.guard(lambda: (_ for _ in ()).throw(ConnectionError("gone")))
-        with pytest.raises(KeyError):  # nobody is behind: it is this rank's own fault
-            second.guard(lambda: {}["x"])
-    over.set()
-    for thread in set(threading.enumerate()) - before:
-        thread.join()  # beside a thread ranks are not forked
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            store = dist.FileStore(f"{folder}/store", 3)
+            first, second, third = (Watch(store, rank, 3, 0.2) for rank in range(3))
+            first.reach(2)
+            second.reach(1)
+            third.reach(3)
+            assert first.behind() == [(1, 1)]
+            assert third.behind() == [(0, 2), (1, 1)]
+            assert second.behind() == []
+            assert first.guard(lambda: 7) == 7
+            with pytest.raises(MissingRank, match=r"at step 2 and waits for rank 1 \(at") as caught:
+                first.guard(over.wait)
+            assert caught.value.ranks == [1]
+            with pytest.raises(MissingRank, match="a connection broke"):
+                first.guard(lambda: (_ for _ in ()).throw(ConnectionError("gone")))
+            with pytest.raises(KeyError):  # nobody is behind: it is this rank's own fault
+                second.guard(lambda: {}["x"])
+    finally:
+        over.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(5)  # beside a thread ranks are not forked
 
 
 @pytest.mark.alone

@@ -23,16 +23,16 @@ TRUE_CHUNKS = ring.chunks_of
 
 
 @pytest.fixture(scope="module")
-def recorded_rows() -> list[dict[str, Any]]:
+def fact_rows() -> list[dict[str, Any]]:
     return read_facts(cases)
 
 
-def test_facts_hold(recorded_rows: list[dict[str, Any]]) -> None:
-    assert broken_facts(recorded_rows) == []
+def test_facts_hold(fact_rows: list[dict[str, Any]]) -> None:
+    assert broken_facts(fact_rows) == []
 
 
-def test_facts_cover_every_way_of_running(recorded_rows: list[dict[str, Any]]) -> None:
-    names = [row["name"] for row in recorded_rows]
+def test_facts_cover_every_way_of_running(fact_rows: list[dict[str, Any]]) -> None:
+    names = [row["name"] for row in fact_rows]
     assert len(names) == len(set(names))
     for world_size in (2, 4):
         for mask in ("full", "causal"):

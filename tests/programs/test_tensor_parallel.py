@@ -89,7 +89,7 @@ def embed_unmasked(ids: torch.Tensor, words: torch.Tensor, rank: int) -> torch.T
 TRUE_AROUND, TRUE_ALL_REDUCE = ring_rows.around, Library.all_reduce
 
 
-def lag_one_behind(x: torch.Tensor, ring: Ring) -> list[torch.Tensor]:
+def lag_by_one(x: torch.Tensor, ring: Ring) -> list[torch.Tensor]:
     found = TRUE_AROUND(x, ring)
     return found[1:] + found[:1]
 
@@ -117,7 +117,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
         meeting.GatheredProduct, "backward", staticmethod(multiply_own_rows), "backward: sent",
     ),
     "words unmasked": (tp, "embedded", embed_unmasked, "tensor: error of the loss"),
-    "ring one behind": (ring_rows, "around", lag_one_behind, "ring: error of the loss"),
+    "ring one behind": (ring_rows, "around", lag_by_one, "ring: error of the loss"),
     "largest of its own": (Library, "all_reduce", keep_own_largest, "tensor: error of the loss"),
     "summed twice": (Library, "all_reduce", all_reduce_twice, "tensor, forward: sent"),
 }  # fmt: skip

@@ -328,10 +328,10 @@ WHY = "why: Says so."
 def test_two_works_of_one_title_are_told_apart(
     trial: Trial, first: str, second: str, apart: bool
 ) -> None:
-    def write_entry(key: str) -> str:
+    def format_entry(key: str) -> str:
         return f"{WHY}\n  {key}" if key.startswith("level") else f"{key}\n  {WHY}"
 
-    said = check_lists(trial, TWO.format(first=write_entry(first), second=write_entry(second)))
+    said = check_lists(trial, TWO.format(first=format_entry(first), second=format_entry(second)))
     assert said == [] if apart else "the title" in said[0] and len(said) == 1
 
 

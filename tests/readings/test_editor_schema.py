@@ -123,7 +123,7 @@ def test_keys_that_are_missing_are_refused(tmp_path: Path) -> None:
     assert find_refused(paths) == set(paths)
 
 
-def accept_url(url: str, also: bool = False) -> bool:
+def is_accepted(url: str, also: bool = False) -> bool:
     part = SCHEMA["definitions"]["Also" if also else "Reading"]["properties"]["url"]
     return jsonschema.Draft7Validator(part).is_valid(url)
 
@@ -148,18 +148,18 @@ def accept_url(url: str, also: bool = False) -> bool:
     ],
 )
 def test_addresses_in_another_form_are_refused(url: str) -> None:
-    assert list(url_problems(url)) and not accept_url(url)
-    assert accept_url(url, also=True) == (not list(url_problems(url, main=False)))
+    assert list(url_problems(url)) and not is_accepted(url)
+    assert is_accepted(url, also=True) == (not list(url_problems(url, main=False)))
 
 
 @pytest.mark.parametrize("url", [url for url in KEPT if not list(url_problems(url))])
 def test_addresses_in_their_form_are_accepted(url: str) -> None:
-    assert accept_url(url) and accept_url(url, also=True)
+    assert is_accepted(url) and is_accepted(url, also=True)
 
 
 def test_no_form_is_refused_that_the_check_accepts() -> None:
     urls = [url for form, urls in FORMS.items() for url in (form, *urls)]
-    assert [url for url in urls if not accept_url(url) and not list(url_problems(url))] == []
+    assert [url for url in urls if not is_accepted(url) and not list(url_problems(url))] == []
 
 
 TEXTS = st.one_of(

@@ -214,7 +214,7 @@ def test_the_plot_has_a_mark_for_each_row_and_says_the_sets() -> None:
 def test_without_fitted_rows_none_is_called_hollow() -> None:
     rows = [one | {"fitted": False} for one in make_predictions()]
     assert (
-        "hollow"
+        "Hollow"
         not in build_fragments(make_exhibit(make_predicted_state(predictions=rows)))["predictions"]
     )
 

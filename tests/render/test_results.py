@@ -137,12 +137,12 @@ def test_every_cell_says_what_it_is_sorted_by() -> None:
     assert cpu[-1] == "2031-05-06T07:08:09Z"
 
 
-def make_two_pages(first: float = 6e-5, second: float = 3e-5) -> list[SnippetPage]:
+def make_two_machine_page(first: float = 6e-5, second: float = 3e-5) -> list[SnippetPage]:
     return [make_exhibit(make_measured(make_timed(first)), make_measured(make_timed(second, **G7)))]
 
 
 def test_two_machines_stand_side_by_side() -> None:
-    html = machine_comparison.side_by_side(make_two_pages())
+    html = machine_comparison.side_by_side(make_two_machine_page())
     table = rows(html)
     assert table[0] == ["Function", "Imaginary G7", "Imaginary G9 80GB", "Second against first"]
     shares = ["4.47 TB/s 149 % of its limit", "2.24 TB/s 74.6 % of its limit"]
@@ -153,20 +153,22 @@ def test_two_machines_stand_side_by_side() -> None:
 
 
 def test_times_that_overlap_are_a_tie() -> None:
-    html = machine_comparison.side_by_side(make_two_pages(6e-5, 6.1e-5))
+    html = machine_comparison.side_by_side(make_two_machine_page(6e-5, 6.1e-5))
     assert [row[-1] for row in rows(html)[2:]] == ["tie", "tie"]
     assert "faster in 0, slower in 0, tied in 2" in words(html)
 
 
 def test_a_third_machine_is_there_and_hidden() -> None:
     third = make_measured(make_timed(1e-5, slug="z9", device="Imaginary Z9"))
-    html = machine_comparison.side_by_side([make_exhibit(*make_two_pages()[0].states, third)])
+    html = machine_comparison.side_by_side(
+        [make_exhibit(*make_two_machine_page()[0].states, third)]
+    )
     assert len(re.findall(r'data-machine="z9"(?: data-name="[^"]+")? hidden', html)) == 3
     assert rows(html)[0][3] == "Imaginary Z9" and rows(html)[2][-1] == "0.500×"
 
 
 def test_the_machines_that_measured_most_are_shown_first() -> None:
-    both = make_two_pages()
+    both = make_two_machine_page()
     again = make_exhibit(make_measured(), id="other")
     assert [one.slug for one in machine_comparison.rank_machines([*both, again])] == [
         "imaginary-g9-80gb", "imaginary-g7"

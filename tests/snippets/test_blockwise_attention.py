@@ -6,6 +6,7 @@ import math
 import weakref
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -146,10 +147,6 @@ def test_merge_in_place_is_the_merge() -> None:
     assert torch.equal(given[0], out) and torch.equal(given[1], lse)
 
 
-def merge_is_close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= limit * float(truth.norm())
-
-
 @pytest.mark.parametrize("what", ["both", "out", "lse"])
 def test_merge_gradients_arrive_through_autograd(what: str) -> None:
     leaves = draw_sides()
@@ -166,7 +163,7 @@ def test_merge_gradients_arrive_through_autograd(what: str) -> None:
         (pair[0] ** 2 if what == "out" else pair[1] ** 3).sum().backward()
     sum_powers(merge(*exact)).backward()
     for leaf, due in zip(leaves, exact, strict=True):
-        assert merge_is_close(leaf.grad, due.grad) if due.grad.any() else not leaf.grad.any()
+        assert is_close(leaf.grad, due.grad) if due.grad.any() else not leaf.grad.any()
 
 
 @pytest.mark.parametrize(
@@ -283,7 +280,7 @@ def test_attention_gradients_arrive_through_autograd() -> None:
     hidden = torch.ones(40, 50, device=DEVICE).triu(11) > 0
     s = (exact[0] @ key.mT / 8).masked_fill(hidden, -math.inf)
     (torch.softmax(s, -1) @ value).pow(2).sum().add((torch.logsumexp(s, -1) ** 2).sum()).backward()
-    assert all(merge_is_close(x.grad, due.grad) for x, due in zip(leaves, exact, strict=True))
+    assert all(is_close(x.grad, due.grad) for x, due in zip(leaves, exact, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +381,7 @@ def test_feed_forward_gradients_are_those_of_autograd() -> None:
     whole, parts = draw_ffn_leaves(), draw_ffn_leaves()
     (feed_forward.feed_forward(*whole) ** 2).sum().backward()
     (run_in_chunks(parts[0].view(4, -1, D), *parts[1:]) ** 2).sum().backward()
-    assert all(merge_is_close(x.grad, y.grad, 1e-12) for x, y in zip(parts, whole, strict=True))
+    assert all(is_close(x.grad, y.grad, 1e-12) for x, y in zip(parts, whole, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -26,11 +27,6 @@ def copy_to_leaves(*tensors: torch.Tensor) -> list:
     return [x.clone().requires_grad_() for x in tensors]
 
 
-def loss_is_close(x: torch.Tensor, truth: torch.Tensor, bound: float = 5e-6) -> bool:
-    truth = truth.detach()
-    return float((x.detach().double() - truth).norm()) <= bound * float(truth.norm())
-
-
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
@@ -50,11 +46,11 @@ def test_loss_and_gradients_are_those_of_torch_in_float64(reduction: str) -> Non
     ours, exact = copy_to_leaves(hidden, weight), copy_to_leaves(hidden.double(), weight.double())
     loss = ce.cross_entropy(*ours, target, reduction=reduction)
     truth = F.cross_entropy(exact[0] @ exact[1].T, target, reduction=reduction)
-    assert loss_is_close(loss, truth)
+    assert is_close(loss, truth)
     share = torch.linspace(1, 2, loss.numel(), device=DEVICE).view(loss.shape)
     (loss * share).sum().backward()
     (truth * share).sum().backward()
-    assert all(loss_is_close(x.grad, due.grad) for x, due in zip(ours, exact, strict=True))
+    assert all(is_close(x.grad, due.grad) for x, due in zip(ours, exact, strict=True))
 
 
 def test_lse_gives_a_z_loss_and_smooth_labels() -> None:
@@ -67,7 +63,7 @@ def test_lse_gives_a_z_loss_and_smooth_labels() -> None:
     x = exact[0] @ exact[1].T
     z = torch.logsumexp(x, -1) ** 2
     (F.cross_entropy(x, target, label_smoothing=0.1) + 1e-2 * z.mean()).backward()
-    assert all(loss_is_close(x.grad, due.grad) for x, due in zip(ours, exact, strict=True))
+    assert all(is_close(x.grad, due.grad) for x, due in zip(ours, exact, strict=True))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
@@ -78,8 +74,8 @@ def test_losses_of_narrow_inputs_are_float32(dtype: torch.dtype, descriptors: bo
     assert ce.by_descriptor(descriptors, hidden, weight) is descriptors
     loss, lse = ce.tiled(hidden, weight, target, descriptors=descriptors)
     x = hidden.double() @ weight.double().T
-    assert loss_is_close(loss, F.cross_entropy(x, target, reduction="none"))
-    assert loss_is_close(lse, torch.logsumexp(x, -1))
+    assert is_close(loss, F.cross_entropy(x, target, reduction="none"))
+    assert is_close(lse, torch.logsumexp(x, -1))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")

@@ -159,10 +159,6 @@ def kernel_source(tmp_path_factory):
     return cuda.Source(path)
 
 
-def find_line(text: str) -> int:
-    return KERNELS[: KERNELS.index(text)].count("\n") + 1
-
-
 def test_template_instance_and_scalar_arguments(kernel_source):
     x = torch.randn(1000)
     y = torch.full((1001,), -7.0)

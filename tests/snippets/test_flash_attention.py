@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -17,10 +18,6 @@ def draw_heads(*heads: int, s: int = 20, d: int = 16, dtype=torch.float32) -> li
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, h, s, d) for h in heads]
     return [torch.randn(x, generator=generator).to(DEVICE, dtype) for x in shapes]
-
-
-def attention_is_close(x: torch.Tensor, truth: torch.Tensor) -> bool:
-    return float((x - truth).norm()) <= 5e-6 * float(truth.norm())
 
 
 @pytest.fixture
@@ -64,7 +61,7 @@ def test_lse_has_a_gradient_too(qkv: list) -> None:
     s = 0.3 * truth[0] @ key.mT
     exact = (torch.softmax(s, -1) @ value * weight).sum() + (torch.logsumexp(s, -1) ** 2).sum()
     exact.backward()
-    assert all(attention_is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
+    assert all(is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -73,9 +70,7 @@ def test_lse_alone_has_a_gradient(qkv: list) -> None:
     lse.sum().backward()
     truth = [x.detach().double().requires_grad_() for x in qkv]
     torch.logsumexp(truth[0] @ truth[1].repeat_interleave(2, 1).mT / 4, -1).sum().backward()
-    assert attention_is_close(qkv[0].grad, truth[0].grad) and attention_is_close(
-        qkv[1].grad, truth[1].grad
-    )
+    assert is_close(qkv[0].grad, truth[0].grad) and is_close(qkv[1].grad, truth[1].grad)
     assert not qkv[2].grad.any()
 
 

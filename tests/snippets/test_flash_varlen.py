@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -25,10 +26,6 @@ def draw_packed_heads(*heads: int, rows: tuple = (), d: int = 16, dtype=torch.fl
 
 def make_starts() -> list:
     return [cases.starts(lengths, DEVICE) for lengths in LENGTHS]
-
-
-def attention_is_close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= limit * float(truth.norm())
 
 
 @pytest.fixture
@@ -69,7 +66,7 @@ def test_gradients_of_out_and_lse_arrive_through_autograd(qkv: list) -> None:
         exact = exact + (torch.logsumexp(s, -1)[:, some] ** 2).sum()
         at_q, at_kv = at_q + m, at_kv + n
     exact.backward()
-    assert all(attention_is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
+    assert all(is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
@@ -101,7 +98,7 @@ def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
     for x, truth in zip(out, cases.reference(*told), strict=True):
         unseen = truth == float("-inf")
         assert torch.equal(x == float("-inf"), unseen)
-        assert attention_is_close(x[~unseen], truth[~unseen], limit)
+        assert is_close(x[~unseen], truth[~unseen], limit)
 
 
 def test_there_is_a_slot_for_every_tile() -> None:

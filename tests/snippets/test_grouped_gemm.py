@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -26,10 +27,6 @@ def find_group_ends(sizes: list[int]) -> torch.Tensor:
 def draw_groups() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """30 of 33 rows in four groups."""
     return draw_matrix(33, 16), draw_matrix(4, 16, 24), find_group_ends(SIZES)
-
-
-def product_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 1e-3) -> bool:
-    return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
 def multiply_by_loop(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -58,7 +55,7 @@ def test_gradients_against_float64() -> None:
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     due = torch.autograd.grad(multiply_by_loop(*exact), exact, dy.double())
     for one, other in zip(found, due, strict=True):
-        assert product_is_close(one, other)
+        assert is_close(one, other, 1e-3)
     assert not found[0][30:].any()
     assert not found[1][0].any()
 
@@ -74,7 +71,7 @@ def test_a_gradient_of_a_gradient() -> None:
     twin = dy.detach().double().requires_grad_()
     pair = torch.autograd.grad(multiply_by_loop(*exact), exact, twin, create_graph=True)
     due = torch.autograd.grad(sum((each**2).sum() for each in pair), twin)
-    assert product_is_close(found[0], due[0], 2e-3)
+    assert is_close(found[0], due[0], 2e-3)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
@@ -127,7 +124,7 @@ def test_few_rows_take_small_tiles_and_every_group_is_met() -> None:
     sizes = [1] * 40
     x, w, ends = draw_matrix(40, 32), draw_matrix(40, 32, 8), find_group_ends(sizes)
     truth = torch.bmm(x.double()[:, None], w.double())[:, 0]
-    assert product_is_close(grouped.grouped_gemm(x, w, ends), truth)
+    assert is_close(grouped.grouped_gemm(x, w, ends), truth, 1e-3)
 
 
 @pytest.mark.parametrize(

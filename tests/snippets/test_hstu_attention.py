@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -30,10 +31,6 @@ def make_aims() -> torch.Tensor:
     return torch.tensor(AIMS, dtype=torch.int32, device=DEVICE)
 
 
-def attention_is_close(x: torch.Tensor, truth: torch.Tensor, limit: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= limit * float(truth.norm())
-
-
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_operators_keep_the_rules_of_operators() -> None:
@@ -54,7 +51,7 @@ def test_gradients_arrive_through_autograd() -> None:
     twins = [x.detach().double().requires_grad_() for x in leaves]
     due = cases.truth(21, 0.25, 7, make_starts(), make_aims(), None, *twins)
     (due * weight).sum().backward()
-    assert all(attention_is_close(x.grad, y.grad) for x, y in zip(leaves, twins, strict=True))
+    assert all(is_close(x.grad, y.grad) for x, y in zip(leaves, twins, strict=True))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
@@ -62,9 +59,7 @@ def test_the_naive_form_is_the_same_function() -> None:
     qkv = draw_jagged_heads(16, 16, 8, dtype=torch.float64)
     bias = torch.randn(2, 5, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     given = hstu.padded(*qkv, make_starts(), 21, 0.25, make_aims(), bias, 7)
-    assert attention_is_close(
-        given, cases.truth(21, 0.25, 7, make_starts(), make_aims(), bias, *qkv), 1e-12
-    )
+    assert is_close(given, cases.truth(21, 0.25, 7, make_starts(), make_aims(), bias, *qkv), 1e-12)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")

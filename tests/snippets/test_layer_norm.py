@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -17,10 +18,6 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def draw_rows(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
-
-
-def norm_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -51,14 +48,14 @@ def test_gradients_are_those_of_a_float64_twin(kept: tuple, variant: str) -> Non
     wanted = torch.autograd.grad(truth, [t for t in twins if t is not None], dy.double())
     mine = [None if each is None else each.clone().requires_grad_() for each in (x, *columns)]
     y = layer_norm.layer_norm(*mine)
-    assert norm_is_close(y.detach(), truth.detach())
+    assert is_close(y.detach(), truth.detach())
     found = torch.autograd.grad(y, [each for each in mine if each is not None], dy)
     assert len(found) == len(sources)
-    assert all(norm_is_close(each, due) for each, due in zip(found, wanted, strict=True))
+    assert all(is_close(each, due) for each, due in zip(found, wanted, strict=True))
     _, mean, rstd = layer_norm.forward(x, *columns, 1e-5, variant)
     told = layer_norm.backward(dy, x, *columns, mean, rstd, variant)
     told = [each for each in told if each is not None]
-    assert all(norm_is_close(each, due) for each, due in zip(told, wanted, strict=True))
+    assert all(is_close(each, due) for each, due in zip(told, wanted, strict=True))
 
 
 @pytest.mark.parametrize("variant", cases.VARIANTS)
@@ -66,9 +63,9 @@ def test_a_mean_far_above_the_deviation_costs_no_more_than_its_rounding(variant:
     x = draw_rows(3, 1000) + 1000  # of the variance, mean(x * x) - mean(x)**2 keeps nothing
     y, mean, rstd = layer_norm.forward(x, None, None, 1e-5, variant)
     exact = x.double()
-    assert norm_is_close(mean, exact.mean(-1), 2e-7)
-    assert norm_is_close(rstd, (exact.var(-1, correction=0) + 1e-5).rsqrt(), 5e-6)
-    assert norm_is_close(y, F.layer_norm(exact, (1000,)), 1e-4)
+    assert is_close(mean, exact.mean(-1), 2e-7)
+    assert is_close(rstd, (exact.var(-1, correction=0) + 1e-5).rsqrt(), 5e-6)
+    assert is_close(y, F.layer_norm(exact, (1000,)), 1e-4)
 
 
 def test_equal_elements_have_no_variance() -> None:
@@ -76,9 +73,7 @@ def test_equal_elements_have_no_variance() -> None:
         x = torch.full((2, 777), 3.0, device=DEVICE)
         y, mean, rstd = layer_norm.forward(x, None, None, 1e-5, variant)
         assert not y.any() and (mean == 3).all()
-        assert norm_is_close(
-            rstd, torch.full((2,), 1e-5, dtype=torch.float64, device=DEVICE).rsqrt()
-        )
+        assert is_close(rstd, torch.full((2,), 1e-5, dtype=torch.float64, device=DEVICE).rsqrt())
 
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
@@ -100,7 +95,7 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     x.copy_(draw_rows(2, 32)), dy.copy_(draw_rows(2, 32, seed=1))
     weight, bias = draw_rows(32, seed=2), draw_rows(32, seed=3)
     y, mean, rstd = layer_norm.forward(x, weight, bias, 1e-5, variant)
-    assert norm_is_close(y, F.layer_norm(x.double(), (32,), weight.double(), bias.double()), 5e-3)
+    assert is_close(y, F.layer_norm(x.double(), (32,), weight.double(), bias.double()), 5e-3)
     told = (weight, bias, mean, rstd, variant)
     found = layer_norm.backward(dy, x, *told)
     near = layer_norm.backward(dy.contiguous(), x.contiguous(), *told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -22,10 +23,6 @@ def draw_matrix(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor
 def draw_operands(dtype=torch.float32, m: int = 20, n: int = 24, k: int = 16) -> list:
     shapes = ((m, k), (k, n), (n,), (m, n))
     return [draw_matrix(*shape, dtype=dtype).requires_grad_() for shape in shapes]
-
-
-def product_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -50,7 +47,7 @@ def test_gradients_of_all_operands_arrive(activation: str | None) -> None:
     c = cases.APPLY[activation](a @ b + bias) + residual
     (c * weight.double()).sum().backward()
     for leaf, due in zip(leaves, exact, strict=True):
-        assert product_is_close(leaf.grad, due.grad)
+        assert is_close(leaf.grad, due.grad)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -60,14 +57,14 @@ def test_a_gradient_of_a_gradient_is_a_product_too() -> None:
     (db,) = torch.autograd.grad((da**2).sum(), b)
     truth = b.detach().double().requires_grad_()
     (due,) = torch.autograd.grad((truth.sum(1) ** 2).sum() * a.shape[0], truth)
-    assert product_is_close(db, due)
+    assert is_close(db, due)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_only_what_a_gradient_needs_is_kept() -> None:
     a, b, bias, residual = draw_operands()
     kept = matmul.operator(a, b, bias, residual, "silu", True)[1]
-    assert product_is_close(kept, (a.double() @ b.double() + bias.double()).detach())
+    assert is_close(kept, (a.double() @ b.double() + bias.double()).detach())
     assert matmul.operator(a, b, bias, residual, "silu", False)[1].numel() == 0
     c = matmul.operator(a, b, None, None, "silu", False)[0]
     with pytest.raises(RuntimeError, match="matmul: z was not kept"):
@@ -80,8 +77,8 @@ def test_what_is_kept_by_descriptors() -> None:
     told = (a, b, bias, residual, "gelu_tanh", True)
     c, z = matmul.product(*told, how="descriptors")
     truth = a.double() @ b.double() + bias.double()
-    assert product_is_close(z, truth, 1e-3)
-    assert product_is_close(c, F.gelu(truth, approximate="tanh") + residual.double(), 1e-3)
+    assert is_close(z, truth, 1e-3)
+    assert is_close(c, F.gelu(truth, approximate="tanh") + residual.double(), 1e-3)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")
@@ -93,8 +90,8 @@ def test_rows_and_columns_that_lie_beyond_two_to_the_31(how: str) -> None:
     small, b = draw_matrix(3, 16, dtype=torch.float16), draw_matrix(16, 16, dtype=torch.float16)
     a.copy_(small)
     truth = small.double() @ b.double()
-    assert product_is_close(matmul.product(a, b, how=how)[0], truth, 1e-3)
-    assert product_is_close(matmul.product(b.mT, a.mT, how=how)[0], truth.mT, 1e-3)
+    assert is_close(matmul.product(a, b, how=how)[0], truth, 1e-3)
+    assert is_close(matmul.product(b.mT, a.mT, how=how)[0], truth.mT, 1e-3)
 
 
 def test_nan_and_infinity_come_out() -> None:

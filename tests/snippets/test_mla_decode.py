@@ -4,6 +4,7 @@ test_snippets.py, cannot see."""
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -20,10 +21,6 @@ def draw_latent_case(**more) -> list:
     """q, cache, table and lengths of a small case: 3 sequences, 4 heads, pages of 16."""
     case = cases.case(3, 4, 70, 16, "float16", **more)
     return list(cases.inputs(case, DEVICE, torch.Generator(DEVICE).manual_seed(0))[:4])
-
-
-def decoding_is_close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
-    return float((out.double() - truth).norm()) <= limit * float(truth.norm())
 
 
 def draw_layer_parts(t: int, dtype: torch.dtype) -> tuple:
@@ -45,13 +42,13 @@ def test_in_float64_absorbed_is_unabsorbed(t: int) -> None:
     lengths = torch.tensor([50, 50])
     q = mla.absorb(q_nope, q_rope, w_uk)
     out, _ = cases.reference(q, rows, table, lengths, 0.02, ROPE)
-    assert decoding_is_close(mla.lift(out, w_uv), wanted, 1e-13)
+    assert is_close(mla.lift(out, w_uv), wanted, 1e-13)
     # The proof sees W_UV and the turned columns: without either it would not hold.
     swapped, _ = cases.reference(
         mla.absorb(q_nope, -q_rope, w_uk), rows, table, lengths, 0.02, ROPE
     )
-    assert not decoding_is_close(mla.lift(swapped, w_uv), wanted, 1e-3)
-    assert not decoding_is_close(mla.lift(out, w_uv.flip(0)), wanted, 1e-3)
+    assert not is_close(mla.lift(swapped, w_uv), wanted, 1e-3)
+    assert not is_close(mla.lift(out, w_uv.flip(0)), wanted, 1e-3)
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
@@ -64,7 +61,7 @@ def test_the_kernels_give_what_expanded_keys_and_values_give(way: dict) -> None:
     lengths = torch.tensor([50, 50], device=DEVICE)
     q = mla.absorb(q_nope, q_rope, w_uk)
     out, _ = mla.decode(q, rows.flip(0), table, lengths, 0.02, ROPE, **way)
-    assert decoding_is_close(mla.lift(out, w_uv), wanted, 1e-5)
+    assert is_close(mla.lift(out, w_uv), wanted, 1e-5)
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -79,7 +76,7 @@ def test_the_operator_gives_what_the_kernels_give() -> None:
     told = draw_latent_case()
     out, lse = mla.mla_decode(*told, SCALE, ROPE)
     truth = cases.reference(*told, SCALE, ROPE)
-    assert decoding_is_close(out, truth[0])
+    assert is_close(out, truth[0], 1e-3)
     assert torch.equal(lse == float("-inf"), truth[1] == float("-inf"))
     assert not out[2].any()  # the sequence without rows
 
@@ -97,7 +94,7 @@ def test_lengths_past_the_longest_count_as_it_and_negative_ones_as_none(way: dic
     wanted = cases.reference(*told, lengths.clamp(max=64), SCALE, ROPE)[0]
     odd = lengths + torch.tensor([2**20, 0, -70], device=DEVICE, dtype=lengths.dtype)
     out, lse = mla.decode(*told, odd, SCALE, ROPE, longest=64, **way)
-    assert decoding_is_close(out, wanted)
+    assert is_close(out, wanted, 1e-3)
     assert not out[2].any() and (lse[2] == float("-inf")).all()
 
 
@@ -111,7 +108,7 @@ def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
     far = room.as_strided(cache.shape, (step, *cache.stride()[1:])).copy_(cache)
     assert step * (cache.shape[0] - 1) > 2**31
     wanted = cases.reference(q, cache, table, lengths, SCALE, ROPE)[0]
-    assert decoding_is_close(mla.decode(q, far, table, lengths, SCALE, ROPE, **way)[0], wanted)
+    assert is_close(mla.decode(q, far, table, lengths, SCALE, ROPE, **way)[0], wanted, 1e-3)
 
 
 def test_all_masked_logits_give_zero() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -17,11 +18,6 @@ INF, NAN = float("inf"), float("nan")
 def draw_tokens(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
-
-
-def layer_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
-    x, truth = x.detach().double(), truth.detach()
-    return float((x - truth).norm()) <= error * float(truth.norm())
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
@@ -90,7 +86,7 @@ def test_gradient_of_the_gate_against_float64(gate: str) -> None:
     scores = cases.scored(exact, told)
     due = cases.weights_of(scores, experts, told)
     ((due * pull).sum() + (scores.mean(0) * lean).sum()).backward()
-    assert layer_is_close(logits.grad, exact.grad)
+    assert is_close(logits.grad, exact.grad)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -114,11 +110,7 @@ def test_a_layer_and_its_gradients_against_float64() -> None:
     share = two.softmax(1).gather(1, experts.long()) * kept * (experts + 1)
     due = share.sum(1)[:, None] * one
     (due * pull.double()).sum().backward()
-    assert (
-        layer_is_close(y, due)
-        and layer_is_close(x.grad, one.grad)
-        and layer_is_close(logits.grad, two.grad)
-    )
+    assert is_close(y, due) and is_close(x.grad, one.grad) and is_close(logits.grad, two.grad)
 
 
 def test_there_and_back_is_the_identity() -> None:

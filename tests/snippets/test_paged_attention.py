@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -20,10 +21,6 @@ def draw_paged_case(d: int = 64, **more) -> list:
     return list(told[:5])
 
 
-def decoding_is_close(out: torch.Tensor, truth: torch.Tensor, limit: float = 1e-3) -> bool:
-    return float((out.double() - truth).norm()) <= limit * float(truth.norm())
-
-
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 def test_the_operator_keeps_the_rules_of_operators() -> None:
     tests = ("test_schema", "test_faketensor")
@@ -35,7 +32,7 @@ def test_the_operator_gives_what_the_kernels_give() -> None:
     told = draw_paged_case()
     out, lse = paged.paged_attention(*told)
     truth = cases.reference(*told, None)
-    assert decoding_is_close(out, truth[0])
+    assert is_close(out, truth[0], 1e-3)
     assert torch.equal(lse == float("-inf"), truth[1] == float("-inf"))
     assert not out[2].any()  # the sequence without keys
 
@@ -52,7 +49,7 @@ def test_a_length_past_the_longest_counts_as_the_longest(way: dict) -> None:
     *told, lengths = draw_paged_case()
     wanted = cases.reference(*told, lengths.clamp(max=64), None)[0]
     longer = lengths + torch.tensor([2**20, 0, 0], device=DEVICE, dtype=lengths.dtype)
-    assert decoding_is_close(paged.decode(*told, longer, longest=64, **way)[0], wanted)
+    assert is_close(paged.decode(*told, longer, longest=64, **way)[0], wanted, 1e-3)
 
 
 @pytest.mark.parametrize("way", [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}], ids=str)
@@ -74,7 +71,7 @@ def test_pages_further_apart_than_32_bits_count(way: dict) -> None:
         far.append(spread.copy_(x))
     assert step * (k.shape[0] - 1) > 2**31
     wanted = cases.reference(q, k, v, table, lengths, None)[0]
-    assert decoding_is_close(paged.decode(q, *far, table, lengths, **way)[0], wanted)
+    assert is_close(paged.decode(q, *far, table, lengths, **way)[0], wanted, 1e-3)
 
 
 def test_all_masked_logits_give_zero() -> None:

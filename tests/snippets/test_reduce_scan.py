@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -20,10 +21,6 @@ def draw_numbers(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tenso
 
 def make_offsets(*cuts: int, dtype=torch.int32) -> torch.Tensor:
     return torch.tensor(cuts, dtype=dtype, device=DEVICE)
-
-
-def sums_are_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -52,7 +49,7 @@ def test_the_gradient_of_a_segment_sum_is_spread_over_it() -> None:
     ddx = draw_numbers(N, seed=2)
     (ddy,) = torch.autograd.grad(dx, dy, ddx)  # and that of spreading is a sum
     parts = ddx.double().split(lengths.tolist())[1:-1]
-    assert sums_are_close(ddy, torch.stack([part.sum() for part in parts]))
+    assert is_close(ddy, torch.stack([part.sum() for part in parts]))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -74,8 +71,8 @@ def test_gradients_of_a_scan_are_those_of_a_float64_twin(gated: bool, cut) -> No
         rows.append(row)
     truth = torch.stack(rows)
     wanted = torch.autograd.grad(truth, twins, dh.double())
-    assert sums_are_close(h.detach(), truth.detach())
-    assert all(sums_are_close(a, b) for a, b in zip(found, wanted, strict=True))
+    assert is_close(h.detach(), truth.detach())
+    assert all(is_close(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")
@@ -87,9 +84,9 @@ def test_a_scan_of_rows_begins_anew_in_each() -> None:
     for i in range(3):
         a, b = (each.detach()[i, 1].clone().requires_grad_() for each in (x, gates))
         alone = reduce_scan.scan(a, b)
-        assert sums_are_close(alone.detach(), h[i, 1].detach().double())
+        assert is_close(alone.detach(), h[i, 1].detach().double())
         wanted = torch.autograd.grad(alone, (a, b), draw_numbers(3, 2, 50, seed=2)[i, 1])
-        assert all(sums_are_close(b, a[i, 1].double()) for a, b in zip(found, wanted, strict=True))
+        assert all(is_close(b, a[i, 1].double()) for a, b in zip(found, wanted, strict=True))
 
 
 @pytest.mark.exhaustive("shapes beyond its cases")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from close_tensors import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -20,10 +21,6 @@ def draw_rows(*shape: int, dtype=torch.float32, seed: int = 0) -> torch.Tensor:
 def norm_exactly(x: torch.Tensor, weight: torch.Tensor | None, eps: float = 1e-6) -> torch.Tensor:
     y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     return y if weight is None else y * weight
-
-
-def norm_is_close(x: torch.Tensor, truth: torch.Tensor, error: float = 5e-6) -> bool:
-    return float((x.double() - truth).norm()) <= error * float(truth.norm())
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
@@ -52,13 +49,13 @@ def test_gradients_are_those_of_a_float64_twin(weighted: bool, variant: str) -> 
     wanted = torch.autograd.grad(truth, twins, dy.double())
     mine = [x.clone().requires_grad_() for x in sources]
     y = rms_norm.rms_norm(*mine)
-    assert norm_is_close(y.detach(), truth.detach())
+    assert is_close(y.detach(), truth.detach())
     found = torch.autograd.grad(y, mine, dy)
-    assert all(norm_is_close(x, due) for x, due in zip(found, wanted, strict=True))
+    assert all(is_close(x, due) for x, due in zip(found, wanted, strict=True))
     told = (sources[0], sources[1] if weighted else None)
     rstd = rms_norm.forward(*told, 1e-6)[2]
     told = rms_norm.backward(dy, *told, rstd, variant=variant)
-    assert all(norm_is_close(x, due) for x, due in zip(told, wanted, strict=False))
+    assert all(is_close(x, due) for x, due in zip(told, wanted, strict=False))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -71,11 +68,9 @@ def test_both_results_of_the_sum_have_gradients() -> None:
     wanted = torch.autograd.grad(truth, twins, (dy.double(), dtotal.double()))
     mine = [x.requires_grad_() for x in sources]
     y, total = rms_norm.add_rms_norm(*mine)
-    assert norm_is_close(y.detach(), truth[0].detach()) and norm_is_close(
-        total.detach(), truth[1].detach()
-    )
+    assert is_close(y.detach(), truth[0].detach()) and is_close(total.detach(), truth[1].detach())
     found = torch.autograd.grad((y, total), mine, (dy, dtotal))
-    assert all(norm_is_close(x, due) for x, due in zip(found, wanted, strict=True))
+    assert all(is_close(x, due) for x, due in zip(found, wanted, strict=True))
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -110,7 +105,7 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     x.copy_(draw_rows(2, 32)), dy.copy_(draw_rows(2, 32, seed=1))
     weight = draw_rows(32, seed=2)
     y, _, rstd = rms_norm.forward(x, weight, 1e-6, variant=variant)
-    assert norm_is_close(y, norm_exactly(x.double(), weight.double()), 5e-3)
+    assert is_close(y, norm_exactly(x.double(), weight.double()), 5e-3)
     dx, dweight = rms_norm.backward(dy, x, weight, rstd, variant=variant)
     near = rms_norm.backward(dy.contiguous(), x.contiguous(), weight, rstd, variant=variant)
     assert torch.equal(dx, near[0]) and torch.equal(dweight, near[1])

@@ -15,7 +15,7 @@ from warpshelf.web import fetch
 from warpshelf.web.fetch import Unreachable, fetch_url
 
 
-def refuse_url(url: str, client: httpx.Client, **options: object) -> str:
+def catch_refusal(url: str, client: httpx.Client, **options: object) -> str:
     with pytest.raises(Unreachable) as caught:
         fetch_url(url, client, **options)
     said = str(caught.value)
@@ -41,7 +41,7 @@ def test_only_permanent_moves_name_another_address(web: Web, client: httpx.Clien
 
 def test_hops_are_counted(web: Web, client: httpx.Client) -> None:
     web.set_redirect("/a", "/a")
-    assert "redirects more than 5 times" in refuse_url(f"{web.base}/a", client, private=True)
+    assert "redirects more than 5 times" in catch_refusal(f"{web.base}/a", client, private=True)
     assert len(web.asked) == 6
 
 
@@ -50,7 +50,7 @@ def test_hops_are_counted(web: Web, client: httpx.Client) -> None:
 )
 def test_a_redirect_leads_to_the_web_or_nowhere(web: Web, client: httpx.Client, to: str) -> None:
     web.set_redirect("/a", to)
-    assert refuse_url(f"{web.base}/a", client, private=True)
+    assert catch_refusal(f"{web.base}/a", client, private=True)
     assert len(web.asked) == 1
 
 
@@ -65,7 +65,7 @@ def test_a_name_with_a_private_address_is_refused(
 ) -> None:
     monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14", address])
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
-    assert refuse_url("https://x.org/", client) == "x.org is not on the public internet"
+    assert catch_refusal("https://x.org/", client) == "x.org is not on the public internet"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_address_that_is_not_public_is_refused_even_behind_a_proxy(
 ) -> None:
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: True)
     monkeypatch.setattr(client, "stream", lambda *_, **__: pytest.fail("it was asked for"))
-    assert refuse_url(url, client)
+    assert catch_refusal(url, client)
 
 
 def test_a_name_that_answers_differently_the_next_time(
@@ -91,7 +91,7 @@ def test_a_name_that_answers_differently_the_next_time(
     monkeypatch.setattr(fetch, "PUBLIC_PORTS", (int(web.base.rpartition(":")[2]),))
     web.set_answer("/a", "secret")
     url = web.base.replace("127.0.0.1", "localhost") + "/a"
-    assert refuse_url(url, client) == "localhost is not on the public internet"
+    assert catch_refusal(url, client) == "localhost is not on the public internet"
 
 
 def test_a_redirect_to_a_private_address_is_refused(
@@ -102,20 +102,20 @@ def test_a_redirect_to_a_private_address_is_refused(
     )
     monkeypatch.setattr(fetch, "_resolve_host", lambda *_: ["93.184.215.14"])
     with httpx.Client(transport=public, trust_env=False) as client:
-        assert "is not a public http or https address" in refuse_url("https://x.org/", client)
+        assert "is not a public http or https address" in catch_refusal("https://x.org/", client)
     assert not web.asked
 
 
 def test_a_name_that_nobody_has(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_uses_proxy", lambda *_: False)
     for host in ("no-such-host.invalid", "x" * 64 + ".org"):
-        assert "cannot be found" in refuse_url(f"https://{host}/", client)
+        assert "cannot be found" in catch_refusal(f"https://{host}/", client)
 
 
 def test_no_server(client: httpx.Client) -> None:
     with serve_web() as web:
         base = web.base
-    assert "127.0.0.1 cannot be reached" in refuse_url(f"{base}/", client, private=True)
+    assert "127.0.0.1 cannot be reached" in catch_refusal(f"{base}/", client, private=True)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_answer_that_cannot_be_unpacked(
     web: Web, client: httpx.Client, body: bytes, packed: str, words: str
 ) -> None:
     web.set_answer("/a", body, content_encoding=packed)
-    assert words in refuse_url(f"{web.base}/a", client, private=True)
+    assert words in catch_refusal(f"{web.base}/a", client, private=True)
 
 
 def test_an_answer_that_comes_in_drops(
@@ -178,18 +178,18 @@ def test_an_answer_that_comes_in_drops(
 
     web.answers["/a"] = drip_answer
     monkeypatch.setattr(fetch, "LONGEST", 0.2)
-    assert "did not answer in time" in refuse_url(f"{web.base}/a", client, private=True)
+    assert "did not answer in time" in catch_refusal(f"{web.base}/a", client, private=True)
 
 
 def test_no_answer_at_all(web: Web, client: httpx.Client) -> None:
     web.answers["/a"] = lambda handler: time.sleep(0.5)
     client.timeout = httpx.Timeout(0.1)
-    assert "did not answer in time" in refuse_url(f"{web.base}/a", client, private=True)
+    assert "did not answer in time" in catch_refusal(f"{web.base}/a", client, private=True)
 
 
 def test_an_answer_that_is_no_http(web: Web, client: httpx.Client) -> None:
     web.answers["/a"] = lambda handler: handler.wfile.write(b"\x1b[31m nonsense\r\n\r\n")
-    assert "cannot be reached" in refuse_url(f"{web.base}/a", client, private=True)
+    assert "cannot be reached" in catch_refusal(f"{web.base}/a", client, private=True)
 
 
 def test_a_proxy_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def test_arxiv_names_another_paper(web: Web, client: httpx.Client) -> None:
 
 def test_arxiv_asks_to_slow_down(web: Web, client: httpx.Client) -> None:
     web.set_answer("/arxiv", "Rate exceeded.", "text/plain")
-    with pytest.raises(Unreachable, match="^the answer is no Atom feed"):
+    with pytest.raises(Unreachable, match="^the answer is not an Atom feed"):
         lookup.lookup_work("https://arxiv.org/abs/2309.06180", client, web.endpoints)
 
 
@@ -352,7 +352,7 @@ def test_what_is_no_page_tells_nothing(web: Web, client: httpx.Client, kind: str
 def test_an_answer_of_another_form(web: Web, client: httpx.Client, url: str, body: str) -> None:
     for path in ("/works/10.1145%2F1", "/repos/a/b", "/oembed"):
         web.set_answer(path, body, "application/json")
-    with pytest.raises(Unreachable, match="^the answer is no JSON object from "):
+    with pytest.raises(Unreachable, match="^the answer is not a JSON object from "):
         lookup.lookup_work(url, client, web.endpoints)
 
 

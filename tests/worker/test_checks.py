@@ -151,11 +151,11 @@ def test_a_share_has_one_view_of_a_case_and_leaves_out_what_is_there_to_be_count
 ) -> None:
     seen: list[str] = []
 
-    def note_sharing(self: JobContext, place: str) -> None:
+    def note_views(self: JobContext, place: str) -> None:
         if "in variant 'product'" in place:
             seen.append(place.partition(" on case ")[2].partition("}")[2].removeprefix(", "))
 
-    monkeypatch.setattr(JobContext, "report_place", note_sharing)
+    monkeypatch.setattr(JobContext, "report_place", note_views)
     text = sound_snippet().replace(
         "TIMED =",
         'COUNTED = ({"m": 8, "n": 8, "k": 8}, {"m": 8, "n": 8, "k": 9, "kills": ["x"]})\nTIMED =',

@@ -35,7 +35,7 @@ def double_input(x: Tensor) -> Tensor:
     return torch.mul(x, 2, out=out)
 
 
-def check_doubling(
+def check_call(
     function: Callable[..., object],
     draw: Callable[[int], tuple] = draw_input,
     reference: Callable[..., object] = double_truth,
@@ -48,17 +48,17 @@ def check_doubling(
 
 
 def test_a_sound_function_passes() -> None:
-    errors, dtype = check_doubling(double_input)
+    errors, dtype = check_call(double_input)
     assert errors.relative == 0
     assert errors.largest == 0
     assert 1 < errors.scale < 20
     assert dtype is torch.float32
-    assert check_doubling(lambda x: x + x, ours=False)[0].relative == 0
+    assert check_call(lambda x: x + x, ours=False)[0].relative == 0
 
 
 def test_errors_are_the_worse_of_both_calls() -> None:
     shift = itertools.cycle([1e-7, 3e-7])
-    errors, _ = check_doubling(lambda x: double_input(x) * (1 + next(shift)))
+    errors, _ = check_call(lambda x: double_input(x) * (1 + next(shift)))
     assert 2e-7 < errors.relative < 4e-7
 
 
@@ -102,7 +102,7 @@ def test_errors_are_the_worse_of_both_calls() -> None:
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_wrong_result_is_refused(function: Callable[..., object], says: str, ours: bool) -> None:
     with pytest.raises(WrongResult, match=says) as wrong:
-        check_doubling(function, ours=ours)
+        check_call(function, ours=ours)
     assert "second" not in str(wrong.value)
     assert "\n" not in str(wrong.value)
 
@@ -111,9 +111,9 @@ def test_an_error_may_reach_the_tolerance_and_no_further() -> None:
     exact = (torch.ones(4, dtype=torch.float64),)
     off = 2.0**-20
     case = dict(draw=lambda turn: exact, reference=lambda x: x.clone())
-    assert check_doubling(lambda x: x + off, **case, tolerance=off)[0].relative == off
+    assert check_call(lambda x: x + off, **case, tolerance=off)[0].relative == off
     with pytest.raises(WrongResult, match="over"):
-        check_doubling(lambda x: x + off, **case, tolerance=0.99 * off)
+        check_call(lambda x: x + off, **case, tolerance=0.99 * off)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2])
@@ -155,8 +155,8 @@ def test_every_element_must_be_written(factory: str, dtype: torch.dtype) -> None
     if not dtype.is_floating_point:
         says = r"differs from the truth in 1 of 35 elements, the first at \(0, 0\)"
     with pytest.raises(WrongResult, match=says):
-        check_doubling(leave_one, draw_typed, copy_truth)
-    check_doubling(lambda x: FACTORIES[factory](x).copy_(x), draw_typed, copy_truth)
+        check_call(leave_one, draw_typed, copy_truth)
+    check_call(lambda x: FACTORIES[factory](x).copy_(x), draw_typed, copy_truth)
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1, 85, 255])
@@ -166,7 +166,7 @@ def test_no_one_truth_hides_an_element_that_was_never_written(
 ) -> None:
     inputs = (torch.full((4,), value).to(dtype),)
     with pytest.raises(WrongResult, match="differs"):
-        check_doubling(torch.empty_like, lambda turn: inputs, lambda x: x.clone())
+        check_call(torch.empty_like, lambda turn: inputs, lambda x: x.clone())
 
 
 def test_what_lies_beside_a_strided_result_is_poisoned_too() -> None:
@@ -322,7 +322,7 @@ def write_and_restore(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("ours", [True, False])
 def test_inputs_are_left_as_they_were(function: Callable[..., object], ours: bool) -> None:
     with pytest.raises(WrongResult, match=r"^changed its input 0$"):
-        check_doubling(function, ours=ours)
+        check_call(function, ours=ours)
 
 
 def test_the_sign_of_a_zero_and_the_payload_of_a_nan_are_part_of_an_input() -> None:
@@ -348,9 +348,9 @@ def write_past_view(x: Tensor) -> Tensor:
 
 
 def test_memory_beside_a_view_is_left_as_it_was() -> None:
-    check_doubling(double_input, draw_views)
+    check_call(double_input, draw_views)
     with pytest.raises(WrongResult, match="changed its input 0"):
-        check_doubling(write_past_view, draw_views)
+        check_call(write_past_view, draw_views)
 
 
 def test_the_second_input_is_looked_at_as_well() -> None:
@@ -362,7 +362,7 @@ def test_the_second_input_is_looked_at_as_well() -> None:
         return double_input(x)
 
     with pytest.raises(WrongResult, match="changed its input 2"):
-        check_doubling(spoil_input, draw_pair, lambda x, factor, y: double_truth(x))
+        check_call(spoil_input, draw_pair, lambda x, factor, y: double_truth(x))
 
 
 def make_stale() -> Callable[[Tensor], Tensor]:
@@ -429,15 +429,15 @@ def test_a_second_call_is_as_right_as_the_first(
     make: Callable[[], Callable[[Tensor], Tensor]], says: str
 ) -> None:
     with pytest.raises(WrongResult, match=says):
-        check_doubling(make())
+        check_call(make())
 
 
 def test_a_library_may_keep_its_buffer() -> None:
-    assert check_doubling(share_buffer(), ours=False)[0].relative == 0
+    assert check_call(share_buffer(), ours=False)[0].relative == 0
 
 
 def test_a_view_of_an_input_is_a_result() -> None:
-    assert check_doubling(lambda x: x.T, reference=lambda x: x.double().T)[0].relative == 0
+    assert check_call(lambda x: x.T, reference=lambda x: x.double().T)[0].relative == 0
 
 
 # --- inputs that are filled anew
@@ -450,7 +450,7 @@ def test_a_second_draw_lands_in_the_same_memory() -> None:
         seen.append((x.data_ptr(), float(x[0, 0])))
         return double_input(x)
 
-    check_doubling(note_call)
+    check_call(note_call)
     (first, old), (second, new) = seen
     assert first == second
     assert old != new
@@ -490,9 +490,9 @@ def test_expanded_inputs_are_checked() -> None:
     def draw_rows(turn: int) -> tuple[Tensor]:
         return (draw_input(turn)[0][:1].expand(7, 5),)
 
-    check_doubling(double_input, draw_rows)
+    check_call(double_input, draw_rows)
     with pytest.raises(WrongResult, match="right on its first call"):
-        check_doubling(make_stale(), draw_rows)
+        check_call(make_stale(), draw_rows)
 
 
 # --- several outputs, and their dtypes
@@ -503,17 +503,16 @@ def test_each_output_is_compared() -> None:
         return x.double().amax(1), x.argmax(1)
 
     assert (
-        check_doubling(lambda x: (x.amax(1), x.argmax(1)), reference=reduce_truth)[1]
-        is torch.float32
+        check_call(lambda x: (x.amax(1), x.argmax(1)), reference=reduce_truth)[1] is torch.float32
     )
     with pytest.raises(WrongResult, match="output 1: differs from the truth in"):
-        check_doubling(lambda x: (x.amax(1), x.argmin(1)), reference=reduce_truth)
+        check_call(lambda x: (x.amax(1), x.argmin(1)), reference=reduce_truth)
     with pytest.raises(WrongResult, match="output 0: relative error"):
-        check_doubling(lambda x: (x.amin(1), x.argmax(1)), reference=reduce_truth)
+        check_call(lambda x: (x.amin(1), x.argmax(1)), reference=reduce_truth)
     with pytest.raises(WrongResult, match="output 1: dtype int32 where int64 is due"):
-        check_doubling(lambda x: (x.amax(1), x.argmax(1).int()), reference=reduce_truth)
+        check_call(lambda x: (x.amax(1), x.argmax(1).int()), reference=reduce_truth)
     with pytest.raises(WrongResult, match="returned 1 tensors where 2 are due"):
-        check_doubling(lambda x: x.amax(1), reference=reduce_truth)
+        check_call(lambda x: x.amax(1), reference=reduce_truth)
 
 
 def test_the_first_floating_output_decides_the_tolerance() -> None:
@@ -534,7 +533,7 @@ def test_the_first_floating_output_decides_the_tolerance() -> None:
     found = verify.check_function(take_both, given, ask_tolerance, CallWatch(), ours=True)
     assert found[1] is torch.float16
     assert set(asked) == {torch.float16}
-    assert check_doubling(lambda x: x.argmax(1), reference=lambda x: x.argmax(1))[1] is torch.int64
+    assert check_call(lambda x: x.argmax(1), reference=lambda x: x.argmax(1))[1] is torch.int64
 
 
 F32, F16 = torch.zeros(1), torch.zeros(1, dtype=torch.float16)
@@ -569,10 +568,10 @@ def test_an_out_that_is_no_dtype_is_refused(out: object) -> None:
 
 def test_an_out_for_each_output() -> None:
     with pytest.raises(WrongResult, match="names 2 dtypes for 1 outputs"):
-        check_doubling(double_input, case={"out": ["float32", "float32"]})
+        check_call(double_input, case={"out": ["float32", "float32"]})
     with pytest.raises(WrongResult, match="dtype float32 where bfloat16 is due"):
-        check_doubling(double_input, case={"out": "bfloat16"})
-    assert check_doubling(lambda x: (2 * x).bfloat16(), case={"out": "bfloat16"}, tolerance=5e-3)
+        check_call(double_input, case={"out": "bfloat16"})
+    assert check_call(lambda x: (2 * x).bfloat16(), case={"out": "bfloat16"}, tolerance=5e-3)
 
 
 # --- the reference
@@ -591,7 +590,7 @@ def test_an_out_for_each_output() -> None:
 )
 def test_a_truth_that_is_none_is_refused(reference: Callable[..., object], says: str) -> None:
     with pytest.raises(WrongResult, match=rf"reference\(\) {says}"):
-        check_doubling(double_input, reference=reference)
+        check_call(double_input, reference=reference)
 
 
 def test_a_truth_may_hold_integers_and_infinities() -> None:
@@ -708,13 +707,13 @@ def test_a_fingerprint_sees_every_change(
 
 def test_large_inputs_are_watched_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "COPIED", 0)
-    check_doubling(double_input)
+    check_call(double_input)
     for function in (write_in_place, write_one_element, write_and_restore):
         with pytest.raises(WrongResult, match="changed its input 0"):
-            check_doubling(function)
+            check_call(function)
     for make in (make_stale, answer_once, spoil_later, share_buffer):
         with pytest.raises(WrongResult):
-            check_doubling(make())
+            check_call(make())
 
 
 def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:

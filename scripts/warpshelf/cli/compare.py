@@ -122,7 +122,7 @@ def show_two(snippet: Snippet, names: Sequence[str], as_json: bool) -> None:
     out.print_paragraph(title, style="bold", hanging=2)
     for one in pair:
         out.print_paragraph(f"{one.label}: {one.record['machine']['device']}", 2, hanging=2)
-    out.print_title("Conditions that differ" if other else "All conditions are the same")
+    out.print_title("Conditions that differ" if other else "No other condition differs")
     for contrast in other:
         out.print_paragraph(str(contrast), 2, hanging=2)
     timed = any(row.quantity == "time" for row in rows)

@@ -60,7 +60,7 @@ def select_snippets(project: Project, ids: list[str] | None) -> list[Snippet]:
 
         near = get_close_matches(unknown[0], folders, 1)
         names = ", ".join(folders) or "none"
-        hint = f"did you mean {near[0]}?" if near else f"there are {names}"
+        hint = f"did you mean {near[0]}?" if near else f"known are {names}"
         raise BadParameter(f"{unknown[0]}: no such snippet; {hint}")
     return [snippets.read_snippet(project, folders[name]) for name in dict.fromkeys(ids)]
 

@@ -223,7 +223,7 @@ def limit_violations(views: Iterable[View], limits: Mapping[str, Mapping[str, An
             (read, least, mend), limit = LIMITS[name], bounds[name]
             value = read(view)
             if value is None:
-                said = "it has none, but the limit is"
+                said = "is missing, but the limit is"
             elif value < limit if least else value > limit:
                 said = f"= {value:.4g} {'is below' if least else 'exceeds'} the limit"
             else:

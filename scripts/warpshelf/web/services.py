@@ -197,7 +197,7 @@ def parse_arxiv(data: bytes, work: str) -> Metadata | None:
     try:
         feed = ElementTree.fromstring(data, ElementTree.XMLParser(target=_FeedTree()))
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise Unreadable(f"no Atom feed ({error})") from None
+        raise Unreadable(f"not an Atom feed ({error})") from None
     for entry in feed.iterfind(f"{ATOM}entry"):
         named = re.sub(r"^http:", "https:", entry.findtext(f"{ATOM}id", "").strip())
         title = clean_text(entry.findtext(f"{ATOM}title"))
@@ -224,7 +224,7 @@ def _parse_object(data: bytes, whose: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Unreadable(f"no JSON object from {whose}")
+        raise Unreadable(f"not a JSON object from {whose}")
     return said
 
 

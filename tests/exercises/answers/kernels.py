@@ -247,13 +247,13 @@ FUSION_MEMORY = 3.35e12  # bytes a second
 TENSOR = 8192**2 * 2
 
 
-def _count_moved_words(name: str, wanted: tuple[str, ...] = ("sum",)) -> int:
+def _count_moved_tensors(name: str, wanted: tuple[str, ...] = ("sum",)) -> int:
     return sum(one.moved for one in traffic(VERSIONS[name], ["skip"], wanted))
 
 
 def an_epilogue_s_worth() -> tuple[str, ...]:
     saved = [
-        _count_moved_words(name) - _count_moved_words("epilogue")
+        _count_moved_tensors(name) - _count_moved_tensors("epilogue")
         for name in ("four kernels", "two kernels")
     ]
     return tuple(f"{1e6 * one * TENSOR / FUSION_MEMORY:.0f} µs" for one in saved)
@@ -274,7 +274,7 @@ def axpydot() -> tuple[str, ...]:
 
 
 def kept_for_the_backward_pass() -> str:
-    return f"{_count_moved_words('epilogue', ('sum', 'biased'))} tensors"
+    return f"{_count_moved_tensors('epilogue', ('sum', 'biased'))} tensors"
 
 
 # Matrix multiplication.

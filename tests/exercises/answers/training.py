@@ -42,10 +42,10 @@ def points_of_the_first_space() -> tuple[str]:
 
 
 def what_uneven_costs() -> tuple[str, str]:
-    def uneven_step_time(times: list[float]) -> float:
+    def time_of_step(times: list[float]) -> float:
         return step_time([Stage(0, 1, Layout(), 0, t, 0, 0) for t in times], 16)
 
-    return f"{uneven_step_time([10, 10, 10, 12]):.0f} ms", f"{uneven_step_time([10.5] * 4):.1f} ms"
+    return f"{time_of_step([10, 10, 10, 12]):.0f} ms", f"{time_of_step([10.5] * 4):.1f} ms"
 
 
 def recompute_or_split() -> tuple[str, str]:
