@@ -189,7 +189,8 @@ def test_what_tasks_took_is_recorded_and_alone_rewrites_nothing(trial: Trial) ->
     record = json.loads(path.read_text())
     took = record["seconds"]["verify"]
     demo = record["seconds"]["demo"]
-    assert record["seconds"] == {"demo": demo, "verify": took} and 0 <= demo <= took < 60
+    assert record["seconds"] == {"demo": demo, "verify": took}
+    assert 0 <= demo <= took + 0.01 < 60  # both are rounded to that
     del record["seconds"]  # as records have none that are older
     path.write_text(json.dumps(record))
     assert trial.run_shelf("run", "--force").returncode == 0

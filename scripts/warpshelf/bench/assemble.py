@@ -181,9 +181,7 @@ class SnippetRun:
             self.demo = before
         else:
             changed = first_difference(before, self.demo)
-            what = (
-                f"demo() prints something else than its record of {record['date'][:10]}: {changed}"
-            )
+            what = f"demo() differs from its record of {record['date'][:10]}: {changed}"
             self.add_finding(what, "make it print the same on every run and machine", "demo")
 
     def add_finding(self, what: str, mend: str, name: str | None = None) -> None:
