@@ -353,6 +353,16 @@ def wide_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
 
 
 @pytest.fixture(scope="session")
+def still_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
+    """A tab as wide, in which nothing moves."""
+    from browser import WIDE, Visit, open_context
+
+    context = open_context(browser, WIDE, color_scheme="light", reduced_motion="reduce")
+    yield Visit(context.new_page(), site_origin)
+    context.close()
+
+
+@pytest.fixture(scope="session")
 def narrow_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
     """A tab as narrow as a phone's."""
     from browser import NARROW, Visit, open_context

@@ -156,7 +156,7 @@ class Source:
         wanted = module.outline.kernels[symbol]
         if len(args) != len(wanted):
             raise TypeError(
-                f"{self.name}: {kernel} takes {len(wanted)} arguments but got {len(args)}"
+                f"{self.name}: {kernel} got {len(args)} arguments, expected {len(wanted)}"
             )
         values = [
             pack_parameter(value, one, f"{self.name}: {kernel}: argument {at}")

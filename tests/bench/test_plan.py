@@ -9,7 +9,7 @@ import pytest
 from conftest import CUT, Trial, sound_snippet
 from made_up_records import make_machine as imaginary
 
-from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated
+from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated, simulated_pool
 from warpshelf.bench import run as runs
 from warpshelf.bench.eta import GUESSES, METHOD, estimate_by_method
 from warpshelf.bench.plan import CHANGED, FORCED, NEVER, REPEATED, TRUSTED, Options
@@ -21,16 +21,9 @@ from warpshelf.core.project import Project
 from warpshelf.records import ledger, store
 from warpshelf.worker.context import Task
 
+__all__ = ["simulated_pool"]
 PEAK = TRITON.replace('"a trial"', '"a trial", "sm": 100')
 MANY = sound_snippet().replace("NEEDS = {", 'NEEDS = {"gpus": 4, ', 1)
-
-
-@pytest.fixture
-def simulated_pool(monkeypatch: pytest.MonkeyPatch) -> type[Simulated]:
-    monkeypatch.setattr(ledger, "may_have_gpu", lambda: True)
-    monkeypatch.setattr(runs, "Pool", Simulated)
-    monkeypatch.setattr(Simulated, "asked", [])
-    return Simulated
 
 
 def make_plan(trial: Trial, **options: object) -> runs.Plan:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reading_project import FIELDS, FIRST, URL, add_entry, make_project, read_files, read_list
+from reading_project import FIELDS, FIRST, URL, add_entry, read_files, read_list
 
 from warpshelf.core.findings import ShelfError
 from warpshelf.edit import add_reading
@@ -31,11 +31,6 @@ FOUND = Metadata("How a GPU waits", URL)
 def _the_same_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """Midnight may pass while a test runs."""
     monkeypatch.setattr(add_reading, "utc_date", lambda: TODAY)
-
-
-@pytest.fixture
-def reading_root(tmp_path: Path) -> Path:
-    return make_project(tmp_path)
 
 
 def catch_refusal(

@@ -191,11 +191,6 @@ def test_what_is_no_event(tmp_path: Path, text: str) -> None:
 # Onto the shelf.
 
 
-@pytest.fixture
-def reading_root(tmp_path: Path) -> Path:
-    return make_project(tmp_path)
-
-
 @pytest.mark.parametrize(
     "topic", ["kernels/gemm", "kernels/plain", "docs/kernels/softmax.yml", "../x", "kernels"]
 )

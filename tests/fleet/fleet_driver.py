@@ -58,11 +58,7 @@ def main() -> None:
         if row is not None:
             print(json.dumps(row), file=said, flush=True)
 
-    chosen = {
-        name: getattr(node_tasks, name)
-        for name in [order["work"], order.get("look", "describe_cpu")]
-    }
-    work, look = chosen[order["work"]], chosen[order.get("look", "describe_cpu")]
+    work, look = getattr(node_tasks, order["work"]), node_tasks.describe_cpu
     fleet = Fleet(project, options, kinds, print_event, work, look, **order.get("limits", {}))
     if (writes := order.get("writes")) is not None:
         fill_disk_after(writes)

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from warpshelf.fleet.node import describe_machine as describe_for_real
 from warpshelf.fleet.node import run
 
 FOLDER = "/nowhere"  # of a test, where tasks leave word; the driver sets it
@@ -30,11 +29,6 @@ def describe_cpu(task: dict[str, Any]) -> dict[str, Any]:
     none = dict.fromkeys(("memory_bytes", "sm", "sms", "driver", "cuda"))
     machine |= none | {"slug": "cpu", "device": "CPU", "gpus": 0}
     return {"machine": machine | (describe_device(task["accelerator"]) if task["gpus"] else {})}
-
-
-def describe_real_cpu(task: dict[str, Any]) -> dict[str, Any]:
-    """Have the node's own Python say what the CPU is."""
-    return describe_for_real({**task, "gpus": 0})
 
 
 def run_check(task: dict[str, Any]) -> dict[str, Any]:

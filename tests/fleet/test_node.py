@@ -127,7 +127,7 @@ def test_a_node_says_what_it_lacks(checkout_copy: Path) -> None:
     machine = {"slug": "cpu", "gpus": 0, "torch": "", "triton": None}
     question = {"key": "describe", "gpus": 0}
     write_runner(checkout_copy, f"import json; print(json.dumps({machine!r}))")
-    said = "torch and triton is not installed in the Python of Ray"
+    said = "the Python of Ray lacks torch and triton"
     assert node.describe_machine(question) == {"unfit": said}
     machine |= {"torch": "2.13.0", "triton": "3.7.1"}
     write_runner(checkout_copy, f"import json; print(json.dumps({machine!r}))")

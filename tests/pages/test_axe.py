@@ -7,15 +7,15 @@ rows of a list) is thinned out first: axe takes seconds for thousands of colours
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import axe_playwright_python
 import pytest
-from browser import NARROW, WIDE, Visit, open_context
+from browser import NARROW, WIDE, Visit
 from conftest import exhaustive
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 MISSING = "kernels/sofmax/"
@@ -97,13 +97,6 @@ RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
 }
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
-
-
-@pytest.fixture(scope="module")
-def still_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
-    context = open_context(browser, WIDE, color_scheme="light", reduced_motion="reduce")
-    yield Visit(context.new_page(), site_origin)
-    context.close()
 
 
 def find_violations(tab: Page, scheme: str, given: dict[str, Any], builder: str) -> list[str]:

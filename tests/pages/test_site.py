@@ -86,13 +86,6 @@ FORMULAS = """() => [...document.querySelectorAll('.arithmatex')].flatMap(one =>
 })"""
 
 
-@pytest.fixture(scope="session")
-def still_visit(browser: Browser, site_origin: str) -> Iterator[Visit]:
-    context = open_context(browser, WIDE, color_scheme="light", reduced_motion="reduce")
-    yield Visit(context.new_page(), site_origin)
-    context.close()
-
-
 # A topic.
 
 DOCS = ROOT / "docs"

@@ -161,7 +161,7 @@ def test_what_does_not_fit_a_parameter_is_refused(kind, value, says):
 
 
 def test_a_number_of_arguments_that_is_not_the_kernels(basic_source):
-    with pytest.raises(TypeError, match=r"basic.cu: dynamic takes 1 arguments but got 2"):
+    with pytest.raises(TypeError, match=r"basic.cu: dynamic got 2 arguments, expected 1"):
         basic_source.launch("dynamic", 1, 1, np.zeros(1, np.int32), 1)
 
 

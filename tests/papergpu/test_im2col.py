@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_kernels import compile_cuda, load_kernel_once
-from papergpu.errors import Finding, Unsupported
+from papergpu.errors import Unsupported
 from papergpu.launch import Memory
 from papergpu.tensormap import Im2col, TensorMap, im2col
 from ptx_launch import launch_kernel
@@ -17,6 +17,7 @@ from tests.papergpu.test_tensor_copies import (
     COMMON,
     LISTS,
     allocate_aligned,
+    catch_finding,
     draw_tensor,
     store_box,
 )
@@ -207,12 +208,6 @@ def test_stores_reach_the_pixels_of_the_box_alone(instruction: str) -> None:
     mapped = encode_map(tensor, "f32", (8, 30), (0, 1), (-1, 0))
     store_box(mapped, tensor, given, (0, 1, 2, 0), INSTRUCTION=instruction)
     assert np.array_equal(tensor, want)
-
-
-def catch_finding(run: Any) -> str:
-    with pytest.raises(Finding) as raised:
-        run()
-    return str(raised.value)
 
 
 def test_what_does_not_fit_a_map_is_found() -> None:

@@ -35,11 +35,6 @@ def root_file(sigstore: Sigstore, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def cpu_checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path).add_cpu_records()
-
-
 def write_attestation(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "attestation.json"
     path.write_text(json.dumps(value) + "\n")

@@ -18,16 +18,6 @@ from warpshelf.core.findings import ShelfError
 from warpshelf.records import bundle, store
 
 
-@pytest.fixture
-def new_checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path)
-
-
-@pytest.fixture
-def cpu_checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path).add_cpu_records()
-
-
 def test_a_bundle_puts_its_records_in_place(new_checkout: Checkout) -> None:
     made = [
         new_checkout.make_record(),

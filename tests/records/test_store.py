@@ -6,7 +6,6 @@ import json
 import os
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import made_up_records
 import pytest
@@ -16,16 +15,6 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
 from warpshelf.core.files import dump_json
 from warpshelf.records import schema, store
-
-
-@pytest.fixture
-def new_checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path)
-
-
-@pytest.fixture
-def cpu_checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path).add_cpu_records()
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def describe_machine(task: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {"unfit": _last_line(err) or f"did not describe itself (status {status})"}
     if absent := [name for name in ("torch", "triton") if not machine[name]]:
-        return {"unfit": f"{' and '.join(absent)} is not installed in the Python of Ray"}
+        return {"unfit": f"the Python of Ray lacks {' and '.join(absent)}"}
     if task["gpus"] and not machine["gpus"]:
         return {"unfit": f"Ray counts {task['gpus']} GPUs, but torch finds none"}
     return {"machine": {**machine, "gpus": task["gpus"]}}
