@@ -44,7 +44,7 @@ def test_without_a_variant_all_stand_in_a_table(viewed_trial: Trial) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     title, head, *rows = done.stdout.split("\n\n")[0].strip().splitlines()
     assert title == "transpose on sm_90, 64 × 64 float32"
-    assert head.split()[:5] == ["variant", "place", "bound", "by", "instr."]
+    assert head.split()[:5] == ["variant", "rank", "bound", "by", "instr."]
     naive, tiled = (row.split() for row in rows)
     # 32 warps execute 5 of its instructions once and 5 four times; a store asks for 8 times as
     # many sectors as it must, and half of what must be asked for is the load's.

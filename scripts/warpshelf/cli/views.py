@@ -15,7 +15,7 @@ from rich.table import Table
 from warpshelf.cli.printing import Output, make_table
 from warpshelf.core import units
 from warpshelf.look.binary import decode_control
-from warpshelf.look.bound import DIFFERENT, rank_variants
+from warpshelf.look.bound import rank_variants
 from warpshelf.look.builds import Difference, source_lines
 from warpshelf.look.figures import count_products, over_ideal
 from warpshelf.look.view import (
@@ -28,16 +28,11 @@ from warpshelf.look.view import (
     executed_count,
     live_registers,
 )
-from warpshelf.render.views import variant_totals
+from warpshelf.render.views import NO_TIME, variant_totals
 
-NO_TIME = (
-    "A bound is not a time: no run takes fewer SM cycles than its busiest pipe. Variants share a "
-    f"place unless their bounds differ by more than a factor of {DIFFERENT} and the one with the "
-    "lower bound touches no more sectors."
-)
 IDEAL = "Sectors and wavefronts are relative to the fewest possible; live registers hold a value."
 COLUMNS = (
-    "place", "bound", "by", "instr.", "lanes", "sect.", "wavef.", "regs/live", "spills", "warps",
+    "rank", "bound", "by", "instr.", "lanes", "sect.", "wavef.", "regs/live", "spills", "warps",
     "by",
 )  # fmt: skip
 SHORT = {"load and store": "ld/st", "special function": "special", "shared memory": "shared"}
@@ -60,7 +55,7 @@ def print_variants(out: Output, snippet: str, arch: str, views: Sequence[View]) 
         out.print_table(_variants_table(group))
     out.print()
     compilers = ", ".join(sorted({one["compiler"] for one in views}))
-    out.print_paragraph(f"{compilers}; counts of PTX executed on a CPU. {IDEAL} {NO_TIME}")
+    out.print_paragraph(f"{compilers}; counts of PTX executed on a CPU. {IDEAL} {NO_TIME}.")
 
 
 def _variants_table(views: Sequence[View]) -> Table:

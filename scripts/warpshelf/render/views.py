@@ -22,9 +22,9 @@ HEAD = (
     "Global sectors", "Shared wavefronts", "Registers", "Warps resident",
 )  # fmt: skip
 NO_TIME = (
-    "A bound is not a time: no run takes fewer cycles than its busiest pipe. Variants share ranks "
-    f"unless their bounds differ by more than a factor of {DIFFERENT}, and the one with the lower "
-    "bound touches no more sectors"
+    "A bound is not a time: no run takes fewer SM cycles than its busiest pipe. Variants share "
+    f"ranks unless their bounds differ by more than a factor of {DIFFERENT} and the one with the "
+    "lower bound touches no more sectors"
 )
 USUAL = "sm_90"  # the architecture that the summary speaks of
 
