@@ -119,7 +119,8 @@ def by(kernel: triton.JITFunction) -> object:
 
     def launch(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, grid: tuple) -> None:
         sizes = b.shape[1], b.shape[0], a.stride(0) // 8, b.stride(0) // 8
-        kernel[grid](c, a, b, *sizes, SIDE, DEPTH, STAGES, num_warps=WARPS)
+        with torch.cuda.device_of(a):
+            kernel[grid](c, a, b, *sizes, SIDE, DEPTH, STAGES, num_warps=WARPS)
 
     return launch
 

@@ -330,8 +330,11 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def architecture() -> int:
-    """Of the GPU, or of the one whose machine code a CPU executes: 90 is sm_90."""
+def architecture(device: torch.device) -> int:
+    """Of a GPU, or of the one whose machine code a CPU executes: 90 is sm_90."""
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        return 10 * major + minor
     return triton.runtime.driver.active.get_current_target().arch
 
 
@@ -374,21 +377,22 @@ def fused(x: torch.Tensor, packed: Packed) -> torch.Tensor:
     y = x.new_empty(m, n)
     if m == 0 or n == 0 or k == 0:
         return y.zero_()
-    tile = tile_of(m, bits, architecture())
+    tile = tile_of(m, bits, architecture(x.device))
     slabs, tiles = triton.cdiv(k, SLAB[bits]), triton.cdiv(n, tile.rows)
     each = slabs_each(tiles, slabs, x.device)
     splits = triton.cdiv(slabs, each)
     part = torch.empty(splits, m, n, dtype=torch.float32, device=x.device)
-    quant_split[tiles, splits, triton.cdiv(m, tile.most)](
-        part, x, codes, pairs(steps), *x.stride(), m, n, k, codes.shape[1], each,
-        BITS=bits, GROUP=group, BN=tile.rows, BM=tile.most, STAGES=tile.slabs,
-        num_warps=tile.warps)  # fmt: skip
     # A column of x side by side: what one outlier meets is one sector, not one a row.
     xt = x.mT.contiguous() if len(values) else x
     wide = triton.next_power_of_2(m)
-    quant_merge[triton.cdiv(n, 16),](
-        y, part, xt, starts, columns, values, m, n, k, splits, BR=16,
-        SOME=min(128, 256 // wide), BM=wide, num_warps=4)  # fmt: skip
+    with torch.cuda.device_of(x):
+        quant_split[tiles, splits, triton.cdiv(m, tile.most)](
+            part, x, codes, pairs(steps), *x.stride(), m, n, k, codes.shape[1], each,
+            BITS=bits, GROUP=group, BN=tile.rows, BM=tile.most, STAGES=tile.slabs,
+            num_warps=tile.warps)  # fmt: skip
+        quant_merge[triton.cdiv(n, 16),](
+            y, part, xt, starts, columns, values, m, n, k, splits, BR=16,
+            SOME=min(128, 256 // wide), BM=wide, num_warps=4)  # fmt: skip
     return y
 
 
@@ -399,10 +403,11 @@ def written_out(packed: Packed, k: int) -> torch.Tensor:
     weight = steps.new_empty(n, k)
     if weight.numel() == 0:
         return weight
-    quant_unpack[n,](
-        weight, codes, pairs(steps), starts, columns, values, n, k,
-        codes.shape[1], BITS=bits, GROUP=k // len(steps), SLABS=1024 // WIDE[bits],
-        SOME=128, num_warps=4)  # fmt: skip
+    with torch.cuda.device_of(codes):
+        quant_unpack[n,](
+            weight, codes, pairs(steps), starts, columns, values, n, k,
+            codes.shape[1], BITS=bits, GROUP=k // len(steps),
+            SLABS=1024 // WIDE[bits], SOME=128, num_warps=4)  # fmt: skip
     return weight
 
 

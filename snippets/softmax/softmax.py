@@ -178,10 +178,11 @@ def one_pass(which: str, *tensors: torch.Tensor) -> torch.Tensor:
         strides = [source.stride(0) for source in sources]
         # Fused, a lane would add its product unrounded to a neighbour's rounded
         # one, and lanes that hold the same sum would differ in its last bit.
-        kernel[(triton.cdiv(m, rows),)](
-            out, *sources, m, n, *strides, ROWS=rows, BLOCK=block, num_warps=warps,
-            enable_fp_fusion=False,
-        )  # fmt: skip
+        with torch.cuda.device_of(out):
+            kernel[(triton.cdiv(m, rows),)](
+                out, *sources, m, n, *strides, ROWS=rows, BLOCK=block, num_warps=warps,
+                enable_fp_fusion=False,
+            )  # fmt: skip
     return out.view(tensors[0].shape)
 
 
@@ -213,11 +214,12 @@ def online(which: str, *tensors: torch.Tensor) -> torch.Tensor:
         strides = [source.stride(0) for source in sources]
         # Fused, a lane would add its product unrounded to a neighbour's rounded
         # one, and lanes that hold the same sum would differ in its last bit.
-        kernel[(min(m, programs),)](
-            out, *sources, m, n, *strides,
-            LOADS=loads, LANES=32 * warps, WIDTH=width, num_warps=warps,
-            enable_fp_fusion=False,
-        )  # fmt: skip
+        with torch.cuda.device_of(out):
+            kernel[(min(m, programs),)](
+                out, *sources, m, n, *strides,
+                LOADS=loads, LANES=32 * warps, WIDTH=width, num_warps=warps,
+                enable_fp_fusion=False,
+            )  # fmt: skip
     return out.view(tensors[0].shape)
 
 
