@@ -1,23 +1,24 @@
 """Maps of matrices for the copy engine of sm_90 and later: on a GPU, or for a CPU.
 
-`tensor_map(x, (64, 64))` is what cp.async.bulk.tensor wants to know of a matrix, in memory of its
-device. A kernel that is given its address executes fence.proxy.tensormap::generic.acquire on it
-before the first copy. The driver makes it on a GPU, papergpu on a CPU.
+`tensor_map(x, (64, 64))` is what cp.async.bulk.tensor wants to know of a matrix, for a parameter
+`const __grid_constant__ Map` of 128 bytes that begins on 64. cuda-core makes it on a GPU, papergpu
+on a CPU.
 """
 
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
 
-BYTES = 128  # of a map
 MAX_BOX = 256  # rows of a box
 SWIZZLED = 128  # bytes of a box's line: eight lines of them are one pattern
 # As CUDA numbers them.
 ELEMENTS = {torch.float16: 6, torch.float32: 7, torch.float64: 8, torch.bfloat16: 9}
 SWIZZLE_128B = 3
+PROMOTION_128B = 2  # of what is read into the L2 at a time
 
 
 def mappable(x: torch.Tensor) -> bool:
@@ -32,14 +33,14 @@ def mappable(x: torch.Tensor) -> bool:
     )
 
 
-def tensor_map(x: torch.Tensor, box: tuple[int, int]) -> torch.Tensor:
-    """The map of a matrix, 128 bytes on its device, for boxes of so many rows and columns.
+def tensor_map(x: torch.Tensor, box: tuple[int, int]) -> Any:
+    """The map of a matrix for boxes of so many rows and columns, as `cuda.Source.launch` takes it.
 
     Lines of a box are 128 bytes, swizzled; elements outside the matrix are copied as zeros.
 
     Raises:
         ValueError: the copy engine cannot read it, it is empty, or the box does not fit.
-        RuntimeError: on a GPU the driver refuses it, on a CPU papergpu is missing.
+        RuntimeError: on a GPU cuda-core is too old, on a CPU papergpu is missing.
     """
     rows, columns = box
     if not mappable(x) or not x.numel():
@@ -52,28 +53,12 @@ def tensor_map(x: torch.Tensor, box: tuple[int, int]) -> torch.Tensor:
             f"a box of {rows} x {columns}: it has 1 to {MAX_BOX} rows, of {SWIZZLED} bytes"
         )
     size = x.element_size()
-    apart = x.stride(0) if x.shape[0] > 1 else -(-x.shape[1] * size // 16) * 16 // size
-    return _made(x.data_ptr(), x.dtype, tuple(x.shape), apart, box, x.device)
+    if len(x) == 1:  # whose stride means nothing, but has to be a multiple of 16 bytes
+        x = x.as_strided(x.shape, (-(-x.shape[1] * size // 16) * 16 // size, 1))
+    return _by_core(x, box) if x.is_cuda else _by_papergpu(x, box)
 
 
-@lru_cache(maxsize=256)
-def _made(
-    address: int,
-    dtype: torch.dtype,
-    shape: tuple[int, int],
-    apart: int,
-    box: tuple[int, int],
-    device: torch.device,
-) -> torch.Tensor:
-    """A map is decided by an address and numbers, so that one that was made can be had again."""
-    encode = _by_driver if device.type == "cuda" else _by_papergpu
-    found = encode(address, dtype, shape, apart * dtype.itemsize, box)
-    return torch.tensor(list(found), dtype=torch.uint8, device=device)  # begins on 64 bytes
-
-
-def _by_papergpu(
-    address: int, dtype: torch.dtype, shape: tuple[int, int], apart: int, box: tuple[int, int]
-) -> bytes:
+def _by_papergpu(x: torch.Tensor, box: tuple[int, int]) -> np.void:
     try:
         paper = importlib.import_module("papergpu.tensormap")
     except ImportError as error:
@@ -81,29 +66,16 @@ def _by_papergpu(
             "a tensor map: no GPU is here, and without one papergpu executes the kernels' PTX "
             f"(github.com/warpshelf/warpshelf has it): {error}"
         ) from error
-    size = dtype.itemsize
-    strides = (apart // size, 1)
-    return paper.tiled(address, SWIZZLE_128B, size, ELEMENTS[dtype], box, shape, strides)
+    size, element = x.element_size(), ELEMENTS[x.dtype]
+    sides, strides = tuple(x.shape), (x.stride(0), 1)
+    return np.void(paper.tiled(x.data_ptr(), SWIZZLE_128B, size, element, box, sides, strides))
 
 
-def _by_driver(
-    address: int, dtype: torch.dtype, shape: tuple[int, int], apart: int, box: tuple[int, int]
-) -> bytes:
-    driver = importlib.import_module("cuda.bindings.driver")
-    long, word = driver.cuuint64_t, driver.cuuint32_t
-    code, found = driver.cuTensorMapEncodeTiled(
-        driver.CUtensorMapDataType(ELEMENTS[dtype]),
-        2,
-        address,
-        [long(side) for side in reversed(shape)],
-        [long(apart)],
-        [word(side) for side in reversed(box)],
-        [word(1), word(1)],
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle(SWIZZLE_128B),
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    if code:
-        raise RuntimeError(f"the driver refuses a tensor map: {code.name}")
-    return b"".join(int(part).to_bytes(8, "little") for part in found.opaque)
+def _by_core(x: torch.Tensor, box: tuple[int, int]) -> Any:
+    view = importlib.import_module("cuda.core.utils").StridedMemoryView
+    if not hasattr(view, "as_tensor_map"):
+        raise RuntimeError("tensor maps need cuda-core 1.0 or later; upgrade it")
+    with torch.cuda.device_of(x):
+        return view.from_any_interface(x, stream_ptr=-1).as_tensor_map(
+            box, data_type=ELEMENTS[x.dtype], swizzle=SWIZZLE_128B, l2_promotion=PROMOTION_128B
+        )

@@ -61,33 +61,38 @@ __device__ void wait(unsigned barrier, unsigned parity) {
 // --8<-- [end:barriers]
 
 // --8<-- [start:copies]
+// What the copy engine is told of a matrix: a parameter, since the host writes it.
+struct alignas(64) Map {
+    unsigned long long words[16];
+};
+
 // One thread asks the copy engine for a box of a matrix: `x` along its lines, `y`
 // across. What is outside arrives as zeros.
-__device__ void copy(unsigned to, const void* map, int x, int y, unsigned barrier) {
+__device__ void copy(unsigned to, const Map& map, int x, int y, unsigned barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        "l"(&map), "r"(x), "r"(y), "r"(barrier)
         : "memory");
 }
 
 // The same for all blocks of a cluster: it lands at one place in each, and each one's
 // barrier counts it.
 template <int CLUSTER>
-__device__ void copy_to_all(unsigned to, const void* map, int x, int y,
+__device__ void copy_to_all(unsigned to, const Map& map, int x, int y,
                             unsigned barrier) {
     constexpr unsigned short ALL = (1 << CLUSTER) - 1;
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(ALL)
+        "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"(ALL)
         : "memory");
 }
 
 // A slab of SIDE rows of A (columns of B) from `first` on. If its lines go along K, one
 // box has them all; else they go across, 64 elements each, in SIDE / 64 boxes.
 template <bool ALONG_K, int SIDE, int CLUSTER = 1>
-__device__ void fetch(unsigned to, const void* map, int first, int k,
+__device__ void fetch(unsigned to, const Map& map, int first, int k,
                       unsigned barrier) {
 #pragma unroll
     for (int s = 0; s < SIDE; s += ALONG_K ? SIDE : 64) {
@@ -95,12 +100,6 @@ __device__ void fetch(unsigned to, const void* map, int first, int k,
         if (CLUSTER == 1) copy(to + s * LINE, map, x, y, barrier);
         else copy_to_all<CLUSTER>(to + s * LINE, map, x, y, barrier);
     }
-}
-
-// A map that the host has put into memory is another proxy's: it has to be acquired.
-__device__ void acquire(const void* map) {
-    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map)
-                 : "memory");
 }
 // --8<-- [end:copies]
 
@@ -232,8 +231,8 @@ extern __shared__ __align__(1024) unsigned char memory[];
 // free when the products of both are made.
 template <class T, bool A_ALONG_K, bool B_ALONG_K, int STAGES>
 __global__ void __launch_bounds__(2 * GROUP)
-gemm_together(const T*, const T*, const unsigned char* a_map,
-              const unsigned char* b_map, T* C, int M, int N, int K) {
+gemm_together(const T*, const T*, const __grid_constant__ Map a_map,
+              const __grid_constant__ Map b_map, T* C, int M, int N, int K) {
     const auto base = static_cast<unsigned>(__cvta_generic_to_shared(memory));
     const unsigned way_out = base + STAGES * (LEFT + RIGHT), full = way_out + WAY_OUT;
     const int warpgroup = threadIdx.x / GROUP, slabs = (K + DEPTH - 1) / DEPTH;
@@ -246,8 +245,6 @@ gemm_together(const T*, const T*, const unsigned char* a_map,
         fetch<B_ALONG_K, COLUMNS>(to + LEFT, b_map, tile.column, slab * DEPTH, barrier);
     };
     if (threadIdx.x == 0) {
-        acquire(a_map);
-        acquire(b_map);
         for (int s = 0; s < STAGES; ++s) init(full + 8 * s, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         for (int s = 0; s < min(STAGES, slabs); ++s) ask(s);
@@ -306,8 +303,9 @@ __device__ void arrive_in(unsigned rank, unsigned barrier) {
 // another: each asks for its rows of A, and for its part of B for all.
 template <class T, bool A_ALONG_K, bool B_ALONG_K, int STAGES, int CLUSTER>
 __global__ void __launch_bounds__(3 * GROUP, 1)
-gemm_specialised(const T*, const T*, const unsigned char* a_map,
-                 const unsigned char* b_map, T* C, int M, int N, int K, int tiles) {
+gemm_specialised(const T*, const T*, const __grid_constant__ Map a_map,
+                 const __grid_constant__ Map b_map, T* C, int M, int N, int K,
+                 int tiles) {
     constexpr int PART = COLUMNS / CLUSTER;
     const auto base = static_cast<unsigned>(__cvta_generic_to_shared(memory));
     const unsigned way_out = base + STAGES * (LEFT + RIGHT);
@@ -331,8 +329,6 @@ gemm_specialised(const T*, const T*, const unsigned char* a_map,
     if (threadIdx.x < GROUP) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) {
-            acquire(a_map);
-            acquire(b_map);
             for (int t = first; t < tiles; t += step) {
                 const Corner tile = corner_of<CLUSTER * ROWS>(t, M, N);
                 const int row = tile.row + rank * ROWS;

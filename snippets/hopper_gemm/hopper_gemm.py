@@ -49,7 +49,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 # --8<-- [start:product]
-def _map(x: torch.Tensor, along_k: bool, side: int) -> torch.Tensor:
+def _map(x: torch.Tensor, along_k: bool, side: int) -> object:
     """What the copy engine is told of an operand; a tile's side along it is `side`."""
     lines = x if tensor_maps.mappable(x) else x.t()
     return tensor_maps.tensor_map(lines, (side if along_k else DEPTH, 64))

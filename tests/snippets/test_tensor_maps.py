@@ -1,10 +1,10 @@
-"""Maps for the copy engine: what can be mapped, and what the driver is asked for."""
+"""Maps for the copy engine: what can be mapped, and what cuda-core is asked for."""
 
 from __future__ import annotations
 
 import importlib
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,14 +33,15 @@ def make_half_matrix(*sides: int) -> torch.Tensor:
 def test_what_can_be_mapped(x, can):
     assert tensor_maps.mappable(x) == can
     if can:
-        assert tensor_maps.tensor_map(x, (8, 64)).shape == (tensor_maps.BYTES,)
+        made = tensor_maps.tensor_map(x, (8, 64))
+        assert isinstance(made, np.void) and made.nbytes == 128
         return
     with pytest.raises(ValueError, match="cannot be mapped: rows must not be empty"):
         tensor_maps.tensor_map(x, (8, 64))
 
 
 def test_a_box_has_lines_of_128_bytes():
-    assert tensor_maps.tensor_map(make_half_matrix(8, 8).float(), (256, 32)).data_ptr() % 64 == 0
+    assert tensor_maps.tensor_map(make_half_matrix(8, 8).float(), (256, 32)).nbytes == 128
     for box in ((257, 64), (0, 64), (8, 32)):
         with pytest.raises(ValueError, match=r"a box of \d+ x \d+: it has 1 to 256 rows, of 128"):
             tensor_maps.tensor_map(make_half_matrix(8, 8), box)
@@ -48,31 +49,45 @@ def test_a_box_has_lines_of_128_bytes():
         tensor_maps.tensor_map(make_half_matrix(0, 8), (8, 64))
 
 
-def test_the_driver_is_asked_with_the_innermost_side_first(monkeypatch):
+class View:
+    """Stands in for cuda-core's view of a tensor on a GPU."""
+
+    asked: list[tuple] = []
+
+    @classmethod
+    def from_any_interface(cls, x: torch.Tensor, stream_ptr: int) -> View:
+        view = cls()
+        view.seen = tuple(x.shape), x.stride(), stream_ptr
+        return view
+
+    def as_tensor_map(self, box: tuple[int, int], **options: object) -> str:
+        self.asked.append((*self.seen, box, options))
+        return "a map"
+
+
+def test_cuda_core_is_asked_by_the_numbers_of_the_driver(monkeypatch):
     driver = pytest.importorskip("cuda.bindings.driver")
+    utils = pytest.importorskip("cuda.core.utils")
+    assert hasattr(utils.StridedMemoryView, "as_tensor_map")
+    names = {torch.float16: "FLOAT16", torch.float32: "FLOAT32", torch.float64: "FLOAT64",
+             torch.bfloat16: "BFLOAT16"}  # fmt: skip
     assert {
-        torch.float16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        torch.float32: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        torch.float64: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
-        torch.bfloat16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        dtype: getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
+        for dtype, name in names.items()
     } == tensor_maps.ELEMENTS
-    asked, answer = [], SimpleNamespace(opaque=range(16))
-
-    def note_encoding(*given: object) -> tuple[int, SimpleNamespace]:
-        asked.append([[int(n) for n in one] if isinstance(one, list) else one for one in given])
-        return 0, answer
-
-    monkeypatch.setattr(driver, "cuTensorMapEncodeTiled", note_encoding)
-    made = tensor_maps._by_driver(4096, torch.bfloat16, (100, 40), 96, (128, 64))
-    assert made == b"".join(n.to_bytes(8, "little") for n in range(16))
-    [(element, rank, address, sizes, strides, box, steps, _, swizzle, *_)] = asked
-    assert (int(element), rank, address) == (9, 2, 4096)
-    assert (sizes, strides, box, steps) == ([40, 100], [96], [64, 128], [1, 1])
-    assert swizzle == driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B
-    refused = SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE")
-    monkeypatch.setattr(driver, "cuTensorMapEncodeTiled", lambda *_: (refused, None))
-    with pytest.raises(RuntimeError, match="refuses a tensor map: CUDA_ERROR_INVALID_VALUE"):
-        tensor_maps._by_driver(4096, torch.bfloat16, (100, 40), 96, (128, 64))
+    monkeypatch.setattr(utils, "StridedMemoryView", View)
+    x = torch.ones(100, 48, dtype=torch.bfloat16)[:, :40]
+    assert tensor_maps._by_core(x, (128, 64)) == "a map"
+    [(sides, strides, stream, box, options)] = View.asked
+    assert (sides, strides, stream, box) == ((100, 40), (48, 1), -1, (128, 64))
+    assert options == {
+        "data_type": int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
+        "swizzle": int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B),
+        "l2_promotion": int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+    }
+    monkeypatch.delattr(View, "as_tensor_map")
+    with pytest.raises(RuntimeError, match=r"need cuda-core 1\.0 or later"):
+        tensor_maps._by_core(x, (128, 64))
 
 
 def test_without_papergpu_a_cpu_is_told_what_is_missing(monkeypatch):
@@ -80,6 +95,5 @@ def test_without_papergpu_a_cpu_is_told_what_is_missing(monkeypatch):
         raise ImportError(f"no {name}")
 
     monkeypatch.setattr(importlib, "import_module", refuse_import)
-    tensor_maps._made.cache_clear()
     with pytest.raises(RuntimeError, match=r"a tensor map: no GPU is here.*: no papergpu\.tens"):
         tensor_maps.tensor_map(make_half_matrix(8, 8), (8, 64))
