@@ -289,7 +289,7 @@ def test_a_variant_wrong_everywhere_fails_on_both(
 
 
 @pytest.mark.parametrize(
-    ("gib", "most"), [(None, 1), (8, 1), (16, 1), (24, 2), (40, 3), (80, 4), (192, 4)]
+    ("gib", "most"), [(None, 1), (7, 1), (8, 1), (16, 2), (24, 3), (80, 10), (192, 16)]
 )
 def test_how_many_share_a_gpu_depends_on_its_memory(gib: int | None, most: int) -> None:
     assert pool.most_on_gpu({"memory_bytes": gib and gib * 2**30}) == most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,18 +64,41 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 class Timeline:
-    """A host that enqueues work and a device that does it in order, each at its own time."""
+    """A host that enqueues work and a device that does it in order, each at its own time.
 
-    def __init__(self) -> None:
-        self.host = self.device = 0.0  # seconds; the device's is when it will have done all
+    The device has an L2 of `cache` bytes and moves `rate` bytes a second. What is read comes from
+    memory, where it is not in the L2; what is written stays there until a later line takes its
+    place, which costs the time of its way back. `slowness` is what the clock's state at a time
+    multiplies the device's time by.
+    """
+
+    def __init__(self, cache: int = 50 * 2**20, rate: float = 3e12) -> None:
+        # Seconds; the device's is when its stream will have done all, and another stream its part.
+        self.host = self.device = self.other = 0.0
+        self.cache, self.rate = cache, rate
+        self.dirty = 0.0  # bytes in the L2 that memory does not have yet
+        self.slowness: Callable[[float], float] = lambda now: 1.0
 
     def enqueue_work(self, host: float, device: float) -> None:
         """The host takes `host` to enqueue work that takes the device `device`."""
         self.host += host
-        self.device = max(self.device, self.host) + device
+        start = max(self.device, self.host)
+        self.device = start + device * self.slowness(start)
+
+    def enqueue_beside(self, host: float, device: float) -> None:
+        """The same on another stream, for which nothing waits."""
+        self.host += host
+        self.other = max(self.other, self.host) + device
+
+    def move_bytes(self, read: float, written: float, host: float = 5e-6) -> None:
+        """Work of a kernel that moves so many bytes, each once, and finds none in the L2."""
+        evicted = min(self.dirty, max(0.0, read + written - (self.cache - self.dirty)))
+        kept = min(written, self.cache)
+        self.enqueue_work(host, (read + evicted + written - kept) / self.rate)
+        self.dirty = self.dirty - evicted + kept
 
     def wait_for_device(self) -> None:
-        self.host = max(self.host, self.device)
+        self.host = max(self.host, self.device, self.other) + 1e-5
 
 
 class Event:
@@ -98,34 +122,36 @@ class Event:
         return 1e3 * (end.at - self.at)
 
 
+class Buffer:
+    """Memory of the device that a flush writes."""
+
+    def __init__(self, line: Timeline, size: int) -> None:
+        self.line, self.size = line, size
+
+    def zero_(self) -> None:
+        self.line.move_bytes(0, self.size)
+
+
 class Torch:
-    """As much of torch as the clock uses, on a timeline; a pass of its flush takes `flush`."""
+    """As much of torch as the clock uses, on a timeline."""
 
-    int32 = int64 = None
+    int32 = SimpleNamespace(itemsize=4)
 
-    def __init__(self, line: Timeline, flush: float, uuid: str) -> None:
-        self.line, self.flush = line, flush
-        self.written: list[object] = []  # memory that the flush writes to
+    def __init__(self, line: Timeline, uuid: str) -> None:
+        self.line = line
         device = SimpleNamespace(
             uuid=uuid, name="Imaginary G9", total_memory=2**36, major=9, minor=0,
-            multi_processor_count=100, memory_bus_width=5120,
+            multi_processor_count=100, memory_bus_width=5120, L2_cache_size=line.cache,
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             Event=lambda enable_timing: Event(line),
             get_device_properties=lambda index: device,
             is_available=lambda: True,
             device_count=lambda: 1,
+            synchronize=line.wait_for_device,
         )
         self.version = SimpleNamespace(cuda="99.0")
         self.__version__ = "2.13.0+cu999"
 
-    def ones(self, count: int, **more: object) -> str:
-        return f"buffer of {count}"
-
-    def empty(self, shape: tuple[int, ...], **more: object) -> str:
-        return f"result of {shape}"
-
-    def sum(self, buffer: str, out: str, **more: object) -> None:
-        assert buffer.startswith("buffer")
-        self.written.append(out)
-        self.line.enqueue_work(5e-6, self.flush)
+    def empty(self, count: int, dtype: SimpleNamespace, device: str) -> Buffer:
+        return Buffer(self.line, count * dtype.itemsize)

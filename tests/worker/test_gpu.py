@@ -7,24 +7,29 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from simulated_gpu import Fake, Timeline, Torch, posix, smi
 
 from warpshelf.core.files import dump_json, json_flaw
+from warpshelf.records import limits
 from warpshelf.worker import gpu, timing
-from warpshelf.worker.gpu import MOST_PASSES, CudaClock, LoadMonitor, NvidiaDriver
+from warpshelf.worker.gpu import CudaClock, LoadMonitor, NvidiaDriver
 from warpshelf.worker.timing import FEWEST, Summary
 
 __all__ = ["smi"]
 
 UUID = "22222222-d72c-4106-c12f-20bd9faed9f6"
-FLUSH = 1e-4  # seconds of one pass
+MB, RATE, CACHE = 2**20, 3e12, 50 * 2**20  # of the simulated device: bytes a second, bytes of L2
+LEAST = {"peak_bytes_per_second": RATE, "l2_bytes": CACHE}
 
 
 @pytest.fixture
 def timeline(monkeypatch: pytest.MonkeyPatch) -> Timeline:
     """The timeline that the clock runs on."""
-    line = Timeline()
-    monkeypatch.setattr(gpu, "torch", Torch(line, FLUSH, UUID))
+    line = Timeline(CACHE, RATE)
+    monkeypatch.setattr(gpu, "torch", Torch(line, UUID))
+    monkeypatch.setattr(gpu, "perf_counter", lambda: line.host)
     return line
 
 
@@ -36,36 +41,66 @@ def make_launches(line: Timeline, count: int, host: float, device: float) -> Cal
     return launch_all
 
 
+def make_waiting(line: Timeline, launches: int = 2, device: float = 5e-5) -> Callable[[], object]:
+    """A call that reads a number back between its launches."""
+
+    def launch_waiting() -> None:
+        for _ in range(launches):
+            line.enqueue_work(1e-5, device)
+            line.wait_for_device()
+
+    return launch_waiting
+
+
+def time_call(call: Callable[[], object]) -> Summary:
+    """The time of one call, which it must have."""
+    found = timing.time_interleaved({"call": call}, CudaClock())["call"]
+    assert isinstance(found, Summary), found
+    return found
+
+
 def test_a_call_enqueued_within_the_flush_is_held(timeline: Timeline) -> None:
     sample = CudaClock().measure(make_launches(timeline, 1, 2e-5, 5e-5))
-    assert sample.held
+    assert sample.held and not sample.host
     assert sample.seconds == pytest.approx(5e-5)
 
 
 def test_a_call_that_outlasts_the_flush_is_void_and_the_next_flush_longer(
     timeline: Timeline,
 ) -> None:
-    clock, call = (
-        CudaClock(),
-        make_launches(timeline, 20, 2e-5, 1e-6),
-    )  # 400 µs of enqueueing, 20 of work
+    """400 µs of enqueueing, 20 of work."""
+    clock, call = CudaClock(), make_launches(timeline, 20, 2e-5, 1e-6)
     first, *later = (clock.measure(call) for _ in range(6))
     assert not first.held
     assert first.seconds > 1e-4  # mostly the wait for the host
-    assert clock.passes == 8 and later[-1].held
+    assert clock.habits[call].passes == 8 and later[-1].held
     assert later[-1].seconds == pytest.approx(2e-5)
 
 
-def test_a_call_that_waits_for_the_device_is_never_held(timeline: Timeline) -> None:
-    def launch_waiting() -> None:
-        timeline.enqueue_work(1e-5, 5e-5)
-        timeline.wait_for_device()
-        timeline.enqueue_work(1e-5, 5e-5)
+def test_a_call_that_waits_for_the_device_is_timed_with_the_host(timeline: Timeline) -> None:
+    found = time_call(make_waiting(timeline))
+    assert found.host and found.n >= FEWEST
+    # Two launches, the wait after the first, and the host's way to the second and to the event.
+    assert found.median == pytest.approx(2 * 5e-5 + 2e-5 + 2e-5, rel=0.2)
 
-    clock = CudaClock()
-    found = timing.time_interleaved({"waits": launch_waiting}, clock, warm_up=0)
-    assert isinstance(found["waits"], str)
-    assert clock.passes == MOST_PASSES
+
+def test_a_call_that_waits_costs_its_neighbours_nothing(timeline: Timeline) -> None:
+    clock, quick = CudaClock(), make_launches(timeline, 1, 1e-5, 5e-5)
+    found = timing.time_interleaved({"waits": make_waiting(timeline), "quick": quick}, clock)
+    assert found["quick"].median == pytest.approx(5e-5) and not found["quick"].host
+    assert clock.habits[quick].passes == 1
+
+
+def test_a_host_that_is_late_now_and_then_makes_no_call_wait(timeline: Timeline) -> None:
+    """Every fifth call the host is busy with something else for 5 ms, longer than any flush."""
+    turns = iter(range(10**6))
+
+    def launch_late() -> None:
+        timeline.enqueue_work(5e-3 if next(turns) % 5 == 4 else 1e-5, 5e-5)
+
+    found = time_call(launch_late)
+    assert not found.host and found.void > 0
+    assert found.median == pytest.approx(5e-5) and found.p80 == pytest.approx(5e-5)
 
 
 def test_every_published_sample_is_held(timeline: Timeline) -> None:
@@ -81,11 +116,63 @@ def test_every_published_sample_is_held(timeline: Timeline) -> None:
     assert min(quick.n, many.n) >= FEWEST
 
 
-def test_the_flush_only_reads(timeline: Timeline) -> None:
-    clock = CudaClock()
-    clock.measure(make_launches(timeline, 1, 1e-5, 1e-5))
-    assert set(gpu.torch.written) == {clock.total}  # a single number
-    assert clock.total == "result of (1,)" and clock.buffer == f"buffer of {gpu.FLUSH // 4}"
+@given(st.integers(0, 1024), st.integers(0, 1024), st.integers(1, 40))
+def test_no_right_kernel_is_refused_whatever_it_reads_and_writes(
+    read: int, written: int, launches: int
+) -> None:
+    """MB, by a device that leaves up to a whole L2 of what was written for later."""
+    assume(read + written)
+    line = Timeline(CACHE, RATE)
+
+    def move_all() -> None:
+        for _ in range(launches):
+            line.move_bytes(read * MB / launches, written * MB / launches)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "torch", Torch(line, UUID))
+        patch.setattr(gpu, "perf_counter", lambda: line.host)
+        found = time_call(move_all)
+    cost = {"bytes": (read + written) * MB, "written": written * MB, "flops": 0, "unit": "fp32"}
+    assert timing.impossible_reason("right", found, limits.least_seconds(cost, LEAST)) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "written"), [(512, 512), (512, 0), (0, 512), (64, 64), (256, 1)]
+)
+def test_a_kernel_that_leaves_work_out_is_named(
+    timeline: Timeline, read: int, written: int
+) -> None:
+    """Half of what is due, in MB."""
+    found = time_call(lambda: timeline.move_bytes(read * MB / 4, written * MB / 4))
+    cost = {"bytes": (read + written) * MB, "written": written * MB, "flops": 0, "unit": "fp32"}
+    why = timing.impossible_reason("half", found, limits.least_seconds(cost, LEAST))
+    assert why is not None and "of what the hardware allows" in why
+
+
+def test_a_call_finds_a_cache_that_has_to_be_written_back(timeline: Timeline) -> None:
+    """And leaves one: what a copy moves in all is what it reads and writes."""
+    found = time_call(lambda: timeline.move_bytes(64 * MB, 64 * MB))
+    assert found.median == pytest.approx(128 * MB / RATE)
+
+
+def test_a_clock_that_is_lowered_meanwhile_is_in_the_spread(timeline: Timeline) -> None:
+    calls = {name: make_launches(timeline, 1, 1e-5, 1e-3) for name in ("ours", "theirs")}
+    timeline.slowness = lambda now: 1.0 if now % 0.02 < 0.01 else 1.5
+    found = timing.time_interleaved(calls, CudaClock())
+    assert found["ours"].p80 >= 1.4 * found["ours"].p20  # so that no such pair is told apart
+    ours, theirs = (found[name].as_dict() for name in calls)
+    assert limits.times_tie(ours, theirs)
+
+
+def test_work_that_goes_on_on_another_stream_is_named(timeline: Timeline) -> None:
+    def launch_beside() -> None:
+        timeline.enqueue_work(1e-5, 1e-6)
+        timeline.enqueue_beside(1e-5, 5e-4)
+
+    calls = {"beside": launch_beside, "alone": make_launches(timeline, 1, 1e-5, 5e-5)}
+    found = timing.time_interleaved(calls, CudaClock())
+    assert found["beside"] == limits.GOES_ON
+    assert found["alone"].median == pytest.approx(5e-5)
 
 
 @posix

@@ -637,20 +637,33 @@ def test_a_dtype_without_tolerance_is_refused() -> None:
 @pytest.mark.parametrize(
     ("largest", "scale", "limit"),
     [
-        (1e-3, 1.0, 2e-3),  # twice the library's
-        (0.0, 8.0, 16 * 2.0**-23),  # two units in the last place where it made no error
-        (2.0**-24, 1.0, 2 * 2.0**-23),
+        (0.1, 1.0, 0.2),  # twice the library's
+        (0.0, 8.0, 16 * 2.0**-7),  # two units in the last place where it made no error
+        (2.0**-8, 1.0, 2 * 2.0**-7),
         (0.0, 0.0, 0.0),
     ],
 )
 def test_the_limit_beside_a_library(largest: float, scale: float, limit: float) -> None:
-    assert accuracy.library_limit(Errors(0.0, largest, scale), torch.float32) == limit
+    assert accuracy.library_limit(Errors(0.0, largest, scale), torch.bfloat16) == limit
 
 
 def test_the_limit_is_wider_in_a_narrower_dtype() -> None:
     errors = Errors(0.0, 0.0, 2.0)
-    assert accuracy.library_limit(errors, torch.bfloat16) == 4 * 2.0**-7
     assert accuracy.library_limit(errors, torch.float16) == 4 * 2.0**-10
+
+
+def test_a_plain_loop_may_sum_in_another_order_than_the_library() -> None:
+    """Of 256 products in float32: a loop of multiply-adds beside eight sums of 32."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(4096, 256, generator=generator) for _ in range(2))
+    truth, plain = (a.double() * b.double()).sum(1), torch.zeros(4096)
+    for k in range(256):
+        plain = (a[:, k].double() * b[:, k].double() + plain.double()).float()  # an FMA
+    split = (a.double() * b.double()).reshape(4096, 8, 32).sum(2).float().sum(1)
+    ours, theirs = (accuracy.compare_output(x, truth, torch.float32) for x in (plain, split))
+    assert ours.largest > 2 * theirs.largest  # that alone would call the loop wrong
+    assert ours.largest < accuracy.library_limit(theirs, torch.float32)
+    assert accuracy.library_limit(theirs, torch.float32) == pytest.approx(5e-6 * theirs.scale)
 
 
 # --- in pieces, and within memory

@@ -26,6 +26,7 @@ FLOPS_PER_CLOCK = {
     sm: {unit: rate for unit, rate in zip(UNITS, row, strict=True) if rate}
     for sm, row in RATES.items()
 }
+MOST_L2 = 128 * 2**20  # bytes of the L2 of any GPU
 ROUNDING = 1e-3  # of a time and of the peak rates, which a record has to four digits
 
 # What two runs may differ by that agree, as a share of the time: clocks are read and never set, and
@@ -40,6 +41,8 @@ WAITED = (
     "the GPU may have waited for the host in {} of {} samples: "
     "enqueueing the call takes longer than the flush before it"
 )
+# Why it is wrong: what the last event does not wait for is in no time.
+GOES_ON = "works on after its last event, on a stream that the current one does not wait for"
 # Units of which a plain torch product measures the rate, beside the times.
 PRODUCT_UNITS = frozenset({"fp32", "tf32", "fp16", "bf16"})
 
@@ -84,13 +87,16 @@ def peak_rates(
 def least_seconds(cost: Mapping[str, Any], ceilings: Mapping[str, Any]) -> float:
     """The least time that the hardware allows: bytes and FLOPs over their peak rates.
 
-    0 where `cost` lacks bytes, flops or unit. `ceilings` has what is known of `peak_rates`.
+    What is written may still be in the L2 when the last event is recorded, up to as much as that
+    holds; what of `bytes` is `written` may not be known. 0 where `cost` lacks bytes, flops or unit.
+    `ceilings` has what is known of `peak_rates`, and `l2_bytes`.
     """
     if not {"bytes", "flops", "unit"} <= cost.keys():
         return 0.0
     moved = ceilings.get("peak_bytes_per_second")
     computed = (ceilings.get("peak_flops_per_second") or {}).get(cost["unit"])
-    pairs = ((cost["bytes"], moved), (cost["flops"], computed))
+    cached = min(cost.get("written", cost["bytes"]), ceilings.get("l2_bytes", 0), MOST_L2)
+    pairs = ((cost["bytes"] - cached, moved), (cost["flops"], computed))
     return max((work / rate for work, rate in pairs if rate), default=0.0)
 
 

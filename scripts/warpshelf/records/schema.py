@@ -33,8 +33,10 @@ def _typed_keys(kind: Any, names: str) -> dict[str, Any]:
 
 
 OPEN = {"*": object}
-COST = {"bytes?": int, "flops?": int, "unit?": str}
-TIME = _typed_keys(NUMBER, "median p20 p80") | {"n": int, "void?": int, "cv?": NUMBER}
+COST = {"bytes?": int, "written?": int, "flops?": int, "unit?": str}
+TIME = _typed_keys(NUMBER, "median p20 p80") | {
+    "n": int, "void?": int, "cv?": NUMBER, "host?": bool
+}  # fmt: skip
 RESULT = {
     "name": str,
     "role": ("variant", "peer"),
@@ -93,6 +95,7 @@ RECORD = {  # in the order in which a file has it
         "matrix_flops_per_second?": {"*": NUMBER},
         "peak_bytes_per_second?": NUMBER,
         "peak_flops_per_second?": {"*": NUMBER},
+        "l2_bytes?": int,
     },
     "conditions?": {"load?": {"*": (int, float, type(None))}, "slowed_by?": [str]},
     "compiled?": [COMPILED],

@@ -132,7 +132,7 @@ def _measurement_errors(claim: Record) -> Iterator[str]:
     chip = devices.find_chip(machine["device"])
     rate = chip.bytes_per_second if chip else devices.MOST_BYTES_PER_SECOND
     most = limits.peak_rates(machine, None, devices.MOST_MEGAHERTZ, None)
-    most["peak_bytes_per_second"] = (1 + BOARD) * rate
+    most |= {"peak_bytes_per_second": (1 + BOARD) * rate, "l2_bytes": ceilings.get("l2_bytes", 0)}
     timed = [row for row in claim.get("cases", ()) if row["timed"]]
     results = [(row, one) for row in timed for one in row["results"]]
     times = any("time" in one for _, one in results) or "space" in claim
@@ -173,6 +173,8 @@ def _ceiling_errors(
     limit = highest if peak is None else (1 + ROUNDING) * peak
     if copied is not None and not 0 < copied <= limit:
         yield f"has copied {copied:.4g} bytes/s, over the peak of {limit:.4g}"
+    if not 0 <= (cache := ceilings.get("l2_bytes", 0)) <= limits.MOST_L2:
+        yield f"has {cache} bytes of L2, where a GPU has up to {limits.MOST_L2}"
     peaks = ceilings.get("peak_flops_per_second")
     rates = limits.FLOPS_PER_CLOCK.get(machine["sm"], {})
     if peaks is not None and (odd := sorted(peaks.keys() ^ rates.keys())):

@@ -169,7 +169,8 @@ def render_timing(record: Record, apart: str = "") -> str:
                 units.format_percent(units.safe_divide(speed, limit.ceiling if limit else None)),
                 _format_speedup(result, time, yardstick),
             )
-            note = ", ".join(filter(None, (note, standing)))
+            host = "with the host's part" if time.get("host") else ""
+            note = ", ".join(filter(None, (note, standing, host)))
             marked = ' class="ws-fastest"' if standing else ""
             rows.append(tables.table_row(result["name"], cells, note, marked))
         groups.append(tables.row_group(label, rows, 8))

@@ -204,6 +204,8 @@ class Checks:
         given = self.case_data(case, index)
         cost = self._case_cost(given, timed)
         row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
+        if timed and "written" in cost:
+            row["written"] = cost["written"]
         overrides = self.proof.tolerance
         allowed = partial(accuracy.tolerance_of, unit=cost["unit"], overrides=overrides)
         library = None
@@ -417,7 +419,9 @@ def _input_problem(inputs: object) -> tuple[str, str] | None:
         return what, "return a tuple of tensors and plain scalars"
     for position, item in enumerate(inputs):
         if isinstance(item, torch.Tensor):
-            if item.is_floating_point() and item.numel() and not item.any():
+            # On a GPU fp8 has no any().
+            bits = item.view(torch.uint8) if item.itemsize == 1 else item
+            if item.is_floating_point() and item.numel() and not bits.any():
                 mend = "draw random values: zeros hide wrong indexing"
                 return f"input {position} is all zeros", mend
         elif not isinstance(item, int | float | bool | str | None):

@@ -54,13 +54,15 @@ def input_unit(inputs: Iterable[object]) -> str:
 
 
 def case_cost(proof: Obligations, view: View) -> dict[str, Any]:
-    """Bytes, FLOPs and unit of a case, of its inputs and their truth."""
+    """Bytes, FLOPs and unit of a case, of its inputs and their truth; the bytes of the truth are
+    `written`."""
     tensors = [item for item in view.inputs if isinstance(item, torch.Tensor)]
     outs = zip(view.refs, view.due_dtypes(), strict=False)  # a wrong `out` fails functions
-    size = sum(item.nbytes for item in tensors)
-    size += sum(ref.numel() * dtype.itemsize for ref, dtype in outs)
+    written = sum(ref.numel() * dtype.itemsize for ref, dtype in outs)
+    size = written + sum(item.nbytes for item in tensors)
     unit = input_unit(tensors)
-    return {"bytes": size, "flops": 0, "unit": unit, **declared_cost(proof, view.case)}
+    said = declared_cost(proof, view.case)
+    return {"bytes": size, "written": written, "flops": 0, "unit": unit, **said}
 
 
 def view_shapes(proof: Obligations, case: Case) -> View:

@@ -12,10 +12,13 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -193,8 +196,10 @@ class LoadMonitor:
         return {"load": load, **({"slowed_by": slowed} if slowed else {})}
 
 
-FLUSH = 256 * 2**20  # bytes read between calls: at least twice the largest L2
+FLUSH = 2 * limits.MOST_L2  # bytes written between calls
 MOST_PASSES = 32  # of the flush, while the host takes longer to enqueue a call
+LATE = 2e-5  # seconds that a device which has nothing to do is waited for at most
+PATIENT = 3  # samples in a row not held behind so many, by which a call is known to wait
 COPY = 2**30  # bytes of the array whose copy measures the bandwidth
 PRODUCT = 8192  # side of the square product which measures the matrix rate
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -224,34 +229,53 @@ def current_driver() -> NvidiaDriver:
 
 
 class CudaClock:
-    """Times one call by CUDA events, with a cold L2 cache.
+    """Times one call by CUDA events, with an L2 cache that holds nothing of its own.
 
-    The flush only reads: it leaves in the cache nothing that would have to be written back while
-    the call runs. It also keeps the GPU busy while the host enqueues the call. Whether that was
-    long enough is seen from the first event: had the GPU reached it before the host was done, it
-    might have waited for the host between the events, and the sample is not held. Then the next
-    flush takes twice as many passes, up to MOST_PASSES.
+    The flush writes, as the work before a kernel does in any program: the call finds the cache full
+    of lines that must go back to memory, and leaves as many of its own. It also keeps the GPU busy
+    while the host enqueues the call. Whether that was long enough is seen from the first event: had
+    the GPU reached it before the host was done, it might have waited for the host between the
+    events, and the sample is not held. Then the next flush before this call has twice as many
+    passes, up to MOST_PASSES. What is not held behind these either waits for the GPU inside, or
+    takes longer to enqueue than to run: it is timed on an idle GPU, the host's part with it. Behind
+    the last event the whole device is waited for: if it still works, the call left that outside.
     """
 
     def __init__(self) -> None:
-        self.buffer = torch.ones(FLUSH // 4, dtype=torch.int32, device="cuda")
-        self.total = torch.empty((1,), dtype=torch.int64, device="cuda")
-        self.passes = 1
+        self.buffer = torch.empty(FLUSH // 4, dtype=torch.int32, device="cuda")
+        self.habits: WeakKeyDictionary[timing.Call, _Habit] = WeakKeyDictionary()
 
-    def measure(self, call: Callable[[], object]) -> Sample:
+    def measure(self, call: timing.Call) -> Sample:
         """Seconds between the events around `call`; held if the GPU never waited for the host."""
         cuda: Any = torch.cuda  # torch leaves the arguments of Event untyped
         start, end = (cuda.Event(enable_timing=True) for _ in range(2))
-        for _ in range(self.passes):
-            torch.sum(self.buffer, dim=0, keepdim=True, out=self.total)
+        habit = self.habits.setdefault(call, _Habit())
+        host = habit.unheld >= PATIENT
+        for _ in range(1 if host else habit.passes):
+            self.buffer.zero_()
+        if host:
+            cuda.synchronize()
         start.record()
         call()
         end.record()
         held = not start.query()
         end.synchronize()
-        if not held:
-            self.passes = min(2 * self.passes, MOST_PASSES)
-        return Sample(float(start.elapsed_time(end)) / 1e3, held)
+        ended = perf_counter()
+        cuda.synchronize()
+        late = perf_counter() - ended > LATE
+        if held or habit.passes == MOST_PASSES:
+            habit.unheld = 0 if held else habit.unheld + 1
+        else:
+            habit.passes *= 2
+        return Sample(float(start.elapsed_time(end)) / 1e3, held, host, late)
+
+
+@dataclass
+class _Habit:
+    """Of a call: the passes of the flush before it, and samples in a row not held behind most."""
+
+    passes: int = 1
+    unheld: int = 0
 
 
 def measure_ceilings(
@@ -264,6 +288,8 @@ def measure_ceilings(
     """
     bus_bits = getattr(torch.cuda.get_device_properties(0), "memory_bus_width", None)
     found = limits.peak_rates(description, bus_bits, *current_driver().highest_clocks())
+    if cache := getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0):
+        found["l2_bytes"] = min(cache, limits.MOST_L2)
     if rate := _copy_rate(clock):
         found["copy_bytes_per_second"] = rate
     rates = {unit: _product_rate(clock, unit) for unit in sorted(units & limits.PRODUCT_UNITS)}
@@ -303,6 +329,8 @@ def matmul_precision(precision: str) -> Iterator[None]:
 
 
 def _round_values(value: object) -> object:
+    if isinstance(value, int):
+        return value
     if isinstance(value, dict):
         return {key: _round_values(item) for key, item in value.items()}
     return float(f"{value:.4g}")

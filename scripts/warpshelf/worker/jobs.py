@@ -6,11 +6,14 @@ Triton: each child does so for itself, once its environment says how.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from warpshelf.contract import pictures, values
 from warpshelf.records import limits
@@ -66,11 +69,28 @@ def verify_snippet(context: JobContext) -> Answer:
     answer = checks.job_answer() | spent
     if checks.failures:  # what failed leaves no record, and so nothing to hold against what is due
         return answer
+    if checks.device == "cuda":
+        _compile_timed(checks)
     if job.get("viewed"):
         context.say({"goes on": True})
         answer |= _counted_views(context, checks)
     due = checks.due_rows() if job["due"] and checks.share is Share.ALL else []
     return answer | {"due": due}
+
+
+def _compile_timed(checks: Checks) -> None:
+    """Call once what will be timed, so that compilers' caches have it: many children compile at a
+    time, and only one is timed. What is wrong with a call is said where it is timed."""
+    proof = checks.proof
+    for index, case in enumerate(proof.timed):
+        checks.context.report_place(f"while compiling what is timed on {case}")
+        with contextlib.suppress(Exception):
+            inputs = checks.draw_inputs(case, index, 2)
+            ours = [proof.variants[name] for name in proof.variants_for(case)]
+            for function in (*ours, *proof.peers.values()):
+                with contextlib.suppress(Exception):
+                    function(*inputs)
+        torch.cuda.synchronize()
 
 
 def glance_at_snippet(context: JobContext) -> Answer:
@@ -290,15 +310,18 @@ def _record_time(
     A time that the hardware cannot reach fails a variant. A peer is untrusted: it is recorded as
     failed, and the run goes on.
     """
-    name = result["name"]
-    if isinstance(found, str):
+    name, why, mend = result["name"], None, "look for a wrong cost()"
+    if found == limits.GOES_ON:
+        why, mend = f"{name!r} {found}", "have the current stream wait for it"
+    elif isinstance(found, str):
         result["untimed"] = found
-    elif why := timing.impossible_reason(name, found, least):
-        if result["role"] == "variant":
-            checks.record_failure(name, f"{why} on case {case}", "look for a wrong cost()")
-        else:
-            result |= {"verdict": "failed", "reason": why}
     else:
+        why = timing.impossible_reason(name, found, least)
+    if why and result["role"] == "variant":
+        checks.record_failure(name, f"{why} on case {case}", mend)
+    elif why:
+        result |= {"verdict": "failed", "reason": why}
+    elif isinstance(found, Summary):
         result["time"] = found.as_dict()
 
 

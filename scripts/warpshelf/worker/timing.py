@@ -13,20 +13,23 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, WAITED
+from warpshelf.records.limits import FEWEST, GOES_ON, MOST, MOST_VOID, WAITED
 
 WARM_UP = 0.05  # seconds of warm-up a function, so that clocks and caches settle
 WARM_CALLS = 3  # of warm-up at least, after a first one which may compile
-SAMPLING = 0.2  # seconds of device time a function in one case
+SAMPLING = 0.1  # seconds of device time a function in one case
 
 Call = Callable[[], object]
 
 
 class Sample(NamedTuple):
-    """Seconds of one call, and whether the GPU surely never waited for the host meanwhile."""
+    """Seconds of one call, whether the GPU surely never waited for the host meanwhile, whether they
+    are of an idle GPU, the `host`'s part with it, and whether the GPU still worked after them."""
 
     seconds: float
     held: bool = True
+    host: bool = False
+    late: bool = False
 
 
 class Clock(Protocol):
@@ -41,7 +44,8 @@ class Summary(NamedTuple):
     """Seconds of one function in one case: median, 20th and 80th percentile, sample count.
 
     `void` counts the samples left out, since the GPU may have waited for the host in them. `cv` is
-    the coefficient of variation, the standard deviation of the samples over their mean.
+    the coefficient of variation, the standard deviation of the samples over their mean. With `host`
+    all waits for the host are in the samples.
     """
 
     median: float
@@ -50,11 +54,13 @@ class Summary(NamedTuple):
     n: int
     void: int = 0
     cv: float = 0.0
+    host: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """As the record has it, at four significant digits."""
         rounded = {name: float(f"{getattr(self, name):.4g}") for name in ("median", "p20", "p80")}
-        return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}")}
+        more = {"host": True} if self.host else {}
+        return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}"), **more}
 
 
 def summarize_samples(samples: list[float], void: int = 0) -> Summary:
@@ -83,12 +89,13 @@ def time_interleaved(
     order of each round is drawn anew from `seed`, so that none always follows the same other. Each
     is called once, then warmed up for `warm_up` seconds of its own time and WARM_CALLS calls. It is
     sampled until the samples of the slowest add up to `sampling` seconds and each has FEWEST that
-    are held, within MOST rounds. Past `deadline` (by `now`) no further round starts; before FEWEST
-    rounds that is a TimeoutError. A function with fewer than FEWEST samples held, or a larger share
-    of others than MOST_VOID, has in place of a time why it has none.
+    count, within MOST rounds: those that are held, or those with the host's part where that kind is
+    more. Past `deadline` (by `now`) no further round starts; before FEWEST rounds that is a
+    TimeoutError. A function with fewer than FEWEST samples that count, or a larger share of others
+    than MOST_VOID, has in place of a time why it has none; so has one whose work goes on after it.
     """
     for call in calls.values():
-        clock.measure(call)
+        call()
         spent, rounds = 0.0, 0
         while rounds < WARM_CALLS or (spent < warm_up and rounds < MOST):
             spent += clock.measure(call).seconds
@@ -108,18 +115,27 @@ def time_interleaved(
             totals[name] += sample.seconds
         if rounds + 1 < FEWEST or max(totals.values()) < sampling:
             continue
-        voids = [sum(not one.held for one in samples) for samples in taken.values()]
+        voids = [len(samples) - len(_counting(samples)) for samples in taken.values()]
         if all(rounds + 1 - void >= FEWEST or void > MOST_VOID * (rounds + 1) for void in voids):
             break
     found: dict[str, Summary | str] = {}
     for name, samples in taken.items():
-        held = [one.seconds for one in samples if one.held]
-        void, total = len(samples) - len(held), len(samples)
-        if len(held) < FEWEST or void > MOST_VOID * total:
+        counting, total = _counting(samples), len(samples)
+        void = total - len(counting)
+        if sum(one.late for one in samples) > MOST_VOID * total:
+            found[name] = GOES_ON
+        elif len(counting) < FEWEST or void > MOST_VOID * total:
             found[name] = WAITED.format(void, total)
         else:
-            found[name] = summarize_samples(held, void)
+            summary = summarize_samples([one.seconds for one in counting], void)
+            found[name] = summary._replace(host=counting[0].host)
     return found
+
+
+def _counting(samples: list[Sample]) -> list[Sample]:
+    """The samples that are held, or those with the host's part, whichever are more."""
+    held, host = [one for one in samples if one.held], [one for one in samples if one.host]
+    return max(held, host, key=len)
 
 
 def impossible_reason(name: str, summary: Summary, least: float) -> str | None:

@@ -36,6 +36,7 @@ Tolerance = Callable[[torch.dtype], float]  # the relative error allowed, by dty
 
 POISON = 255  # as a byte, everywhere: NaN in each floating dtype, -1 in each signed integer
 OTHER_POISON = 85  # for integers and booleans on the second call, should the truth be -1 or true
+KEPT_SHARE = 1 / 8  # of a GPU's free memory that the truth of a turn may hold between calls
 COPIED = 2**20  # bytes up to which a copy is kept to compare with, or inputs to hand out again
 
 # What torch does with a tensor that cannot write it: ask for its properties, make views of it, or
@@ -269,16 +270,25 @@ def refill_inputs(inputs: Inputs, fresh: Inputs) -> Inputs:
     return inputs
 
 
+def _kept_truth(refs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """A truth to keep: where it is, or in the machine's memory where it would fill the GPU's."""
+    size = sum(ref.nbytes for ref in refs)
+    if not refs[0].is_cuda or size <= KEPT_SHARE * torch.cuda.mem_get_info()[0]:
+        return refs
+    return [ref.cpu() for ref in refs]
+
+
 class CaseData:
-    """The inputs of a case and their truth, by turn; what is small is made once. `draw(turn)`
-    returns new inputs, the same for the same turn."""
+    """The inputs of a case and their truth, by turn; small inputs are made once, and each truth is:
+    in float64 it may take a thousand times the kernel's time. `draw(turn)` returns new inputs, the
+    same for the same turn."""
 
     def __init__(self, case: Case, draw: Callable[[int], Inputs], reference: Function) -> None:
         self.case = case
         self.reference = reference
         self._draw = draw
         self._inputs: dict[int, list[object]] = {}
-        self._truths: dict[int, Sequence[Tensor]] = {}
+        self._truths: dict[int, tuple[torch.device, Sequence[Tensor]]] = {}
 
     def turn_inputs(self, turn: int) -> Inputs:
         """Inputs of one's own."""
@@ -297,12 +307,13 @@ class CaseData:
 
     def turn_truth(self, turn: int, inputs: Inputs) -> Sequence[Tensor]:
         """The truth of a turn's inputs, which nothing has changed yet."""
-        if turn in self._truths:
-            return self._truths[turn]
-        refs = reference_truth(self.reference, inputs)
-        if turn in self._inputs and sum(ref.numel() for ref in refs) <= COPIED:
-            self._truths[turn] = refs
-        return refs
+        if turn not in self._truths:
+            refs = reference_truth(self.reference, inputs)
+            if not refs[0].is_cuda and sum(ref.numel() for ref in refs) > COPIED:
+                return refs
+            self._truths[turn] = refs[0].device, _kept_truth(refs)
+        device, kept = self._truths[turn]
+        return kept if kept[0].device == device else [ref.to(device) for ref in kept]
 
     def first_view(self) -> View:
         """Inputs of the first turn as they are drawn, and their truth."""
