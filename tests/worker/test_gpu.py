@@ -167,7 +167,7 @@ def test_a_clock_that_is_lowered_meanwhile_is_in_the_spread(timeline: Timeline) 
 def test_work_that_goes_on_on_another_stream_is_named(timeline: Timeline) -> None:
     def launch_beside() -> None:
         timeline.enqueue_work(1e-5, 1e-6)
-        timeline.enqueue_beside(1e-5, 5e-4)
+        timeline.enqueue_beside(1e-5, 5e-3)
 
     calls = {"beside": launch_beside, "alone": make_launches(timeline, 1, 1e-5, 5e-5)}
     found = timing.time_interleaved(calls, CudaClock())

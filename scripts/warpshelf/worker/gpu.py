@@ -198,7 +198,7 @@ class LoadMonitor:
 
 FLUSH = 2 * limits.MOST_L2  # bytes written between calls
 MOST_PASSES = 32  # of the flush, while the host takes longer to enqueue a call
-LATE = 2e-5  # seconds that a device which has nothing to do is waited for at most
+LATE = 5e-4  # seconds that a device which has nothing to do is waited for at most
 PATIENT = 3  # samples in a row not held behind so many, by which a call is known to wait
 COPY = 2**30  # bytes of the array whose copy measures the bandwidth
 PRODUCT = 8192  # side of the square product which measures the matrix rate
