@@ -77,5 +77,5 @@ def _by_core(x: torch.Tensor, box: tuple[int, int]) -> Any:
         raise RuntimeError("tensor maps need cuda-core 1.0 or later; upgrade it")
     with torch.cuda.device_of(x):
         return view.from_any_interface(x, stream_ptr=-1).as_tensor_map(
-            box, data_type=ELEMENTS[x.dtype], swizzle=SWIZZLE_128B, l2_promotion=PROMOTION_128B
+            box, swizzle=SWIZZLE_128B, l2_promotion=PROMOTION_128B
         )
