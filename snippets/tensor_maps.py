@@ -75,7 +75,9 @@ def _by_core(x: torch.Tensor, box: tuple[int, int]) -> Any:
     view = importlib.import_module("cuda.core.utils").StridedMemoryView
     if not hasattr(view, "as_tensor_map"):
         raise RuntimeError("tensor maps need cuda-core 1.0 or later; upgrade it")
+    kinds = importlib.import_module("cuda.core._tensor_map")
     with torch.cuda.device_of(x):
         return view.from_any_interface(x, stream_ptr=-1).as_tensor_map(
-            box, swizzle=SWIZZLE_128B, l2_promotion=PROMOTION_128B
+            box, swizzle=kinds.TensorMapSwizzle(SWIZZLE_128B),
+            l2_promotion=kinds.TensorMapL2Promotion(PROMOTION_128B),
         )
