@@ -295,6 +295,11 @@ __device__ void fence_barriers() {  // their first values, before the engine cou
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+// A load may still be on its way when the warp arrives at a barrier, and the engine may
+// overtake it: without this an H200 got a few of 65,536 tiles wrong.
+__device__ void fence_loads() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 __device__ void copy_bulk(float* to, const float* from, unsigned bytes,
                           Barrier* barrier) {
     asm volatile(
@@ -341,6 +346,7 @@ series_bulk(const float* __restrict__ x, Index stride, float* __restrict__ y, in
             Mine mine;
             wait_for(&full[stage], round % 2);
             mine.load(ring[stage], tile.floats(), threadIdx.x, Mine::own);
+            fence_loads();
             __syncwarp();  // all lanes have read
             if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
             mine.compute(degree);

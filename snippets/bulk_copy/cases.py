@@ -39,6 +39,7 @@ CASES = (
            "halves never swapped", "half given away before it is read",
            "barriers unwaited for", "empty stage unwaited for",
            "always the first phase", "stage given away before it is read",
+           "copies overtake loads",
            pitch=148),
     matrix(3, 4100, 2,
            "last tile dropped", "last tile taken for a whole", "rows never end",

@@ -169,7 +169,8 @@ def rule(share: str, power: bool, x: torch.Tensor) -> tuple[torch.Tensor, torch.
     sized = x.abs().where(x.isfinite(), 0.0)
     padded = F.pad(sized, (0, -k % deep, 0, -m % tall))
     parts = padded.reshape(padded.shape[0] // tall, tall, padded.shape[1] // deep, deep)
-    scale = parts.amax(dim=(1, 3)).clamp(min=2.0**-100) / 448
+    # By a tensor: by a number torch multiplies with its inverse on a GPU.
+    scale = parts.amax(dim=(1, 3)).clamp(min=2.0**-100) / x.new_tensor(448.0)
     if power:
         fraction, exponent = torch.frexp(scale)
         scale = torch.exp2((exponent - (fraction == 0.5).int()).float())

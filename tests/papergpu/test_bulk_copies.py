@@ -200,6 +200,35 @@ def test_faults_of_bulk_copies_are_found() -> None:
     assert "not a multiple of 16: align it" in find_copy_misuse(write_bulk(), x[1:], y, right)
 
 
+# A tile that is read, and then used again: what happened on an H200 where nothing stood for PROXY.
+REUSE = r"""
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ alignas(128) float s[256]; __shared__ alignas(8) u64 bar;
+  if (threadIdx.x == 0) init(&bar, 1);
+  __syncthreads();
+  FIRST
+  for (int i = 0; i < 4; ++i) {
+    if (threadIdx.x == 0) { expect(&bar, 1024); load(s, x + 256 * i, 1024, &bar); }
+    wait(&bar, i % 2);
+    for (int e = threadIdx.x; e < 256; e += 64) y[256 * i + e] = s[e];
+    PROXY;
+    __syncthreads();
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("first", ["", "s[threadIdx.x] = 0; __syncthreads();"])
+def test_a_copy_over_what_was_read_needs_a_fence(first: str) -> None:
+    x, y = draw_aligned(1024), np.zeros(1024, np.float32)
+    text = REUSE.replace("FIRST", first)
+    launch_copies(text.replace("PROXY", "FENCE"), x, y)
+    assert np.array_equal(y, x)
+    found = find_copy_misuse(text.replace("PROXY", ""), x, y)
+    assert "overwrites byte 0 of shared memory" in found
+    assert "add fence.proxy.async behind those" in found
+
+
 def test_copies_in_flight_when_the_block_ends_are_found() -> None:
     text = r"""
 extern "C" __global__ void k(const float* x, float* y) {

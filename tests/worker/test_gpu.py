@@ -136,9 +136,7 @@ def test_no_right_kernel_is_refused_whatever_it_reads_and_writes(
     assert timing.impossible_reason("right", found, limits.least_seconds(cost, LEAST)) is None
 
 
-@pytest.mark.parametrize(
-    ("read", "written"), [(512, 512), (512, 0), (0, 512), (64, 64), (256, 1)]
-)
+@pytest.mark.parametrize(("read", "written"), [(512, 512), (512, 0), (0, 512), (64, 64), (256, 1)])
 def test_a_kernel_that_leaves_work_out_is_named(
     timeline: Timeline, read: int, written: int
 ) -> None:

@@ -37,6 +37,7 @@ void prepare(Gang& g) {
             b.writing.resize(l.shared / 4 + 8);
             b.reading.resize(l.shared / 4 + 8);
             b.written.resize(l.shared / 16 + 4);
+            b.touched.resize(l.shared / 16 + 4);
         }
 }
 
@@ -67,7 +68,8 @@ void async_begin(Block& b) {
         std::fill(b.async->writing.begin(), b.async->writing.end(), 0);
         std::fill(b.async->reading.begin(), b.async->reading.end(), 0);
         std::fill(b.async->written.begin(), b.async->written.end(), 0);
-        b.async->fences = 1;
+        std::fill(b.async->touched.begin(), b.async->touched.end(), 0);
+        b.async->fences = UNTOUCHED + 1;
     }
 }
 
@@ -217,8 +219,11 @@ void async_touch(Warp& w, const u64* A, u32 mask, int bytes, Access access) {
                         "%s byte %llu of shared memory, which what was begun at @%u may still read: wait for it first",
                         doing(access), (unsigned long long)at, here->pc[k]);
             }
-        if (access != READ && g.proxies)
-            for (u64 k = at / 16; k <= (at + bytes - 1) / 16; ++k) here->written[k] = here->fences;
+        if (g.proxies)
+            for (u64 k = at / 16; k <= (at + bytes - 1) / 16; ++k) {
+                if (here->touched[k]) here->touched[k] = here->fences;
+                if (access != READ) here->written[k] = here->fences;
+            }
     }
 }
 
@@ -244,7 +249,10 @@ void async_wrote(Gang& g, const u8* at, u64 bytes) {
     if (!g.proxies) return;
     AsyncBlock& a = *block_at(g, at).async;
     const u32 first = offset_at(g, at);
-    for (u64 k = first / 16; k <= (first + bytes - 1) / 16; ++k) a.written[k] = 0;
+    for (u64 k = first / 16; k <= (first + bytes - 1) / 16; ++k) {
+        a.written[k] = 0;
+        a.touched[k] = UNTOUCHED;
+    }
 }
 
 void async_proxy_read(Warp& w, const u8* at, u64 bytes, const char* what) {
@@ -257,6 +265,18 @@ void async_proxy_read(Warp& w, const u8* at, u64 bytes, const char* what) {
             fault("%s byte %llu of shared memory, which ordinary stores wrote with no fence since: add "
                   "fence.proxy.async before it",
                   what, (unsigned long long)std::max<u64>(first, 16 * k));
+}
+
+void async_proxy_write(Warp& w, const u8* at, u64 bytes) {
+    Gang& g = *w.block->gang;
+    if (!bytes) return;
+    AsyncBlock& a = *block_at(g, at).async;
+    const u32 first = offset_at(g, at);
+    for (u64 k = first / 16; k <= (first + bytes - 1) / 16; ++k)
+        if (a.touched[k] == a.fences)
+            fault("overwrites byte %llu of shared memory, where ordinary loads or stores used what a copy had brought, "
+                  "with no fence since: add fence.proxy.async behind those",
+                  (unsigned long long)std::max<u64>(first, 16 * k));
 }
 
 u8* shared_bytes(Warp& w, int lane, u32 address, u64 bytes, u32 by, const char* what) {

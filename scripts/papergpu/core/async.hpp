@@ -26,13 +26,16 @@ struct Mbarrier {
     Clock arriving, seen;
 };
 
+constexpr u32 UNTOUCHED = 1;
+
 struct AsyncBlock {
     std::unordered_map<u32, Mbarrier> mbarriers;  // by their byte of shared memory
     std::unordered_set<u32> invalid;              // where some were, and were invalidated
     std::vector<u32> pc;                          // of each word: the last that began to write or to read it
     std::vector<u16> writing, reading;            // of each word: how many in flight
     std::vector<u32> written;                     // of each 16 bytes: `fences` at the last ordinary store
-    u32 fences = 1;
+    std::vector<u32> touched;                     // or access since a copy landed; UNTOUCHED, or 0 where none did
+    u32 fences;
 };
 
 // cp.async of up to 32 lanes by one instruction.

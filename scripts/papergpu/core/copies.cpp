@@ -62,7 +62,10 @@ void load(Warp& w, const Inst& i) {
             const u32 rank = u32(lowest(mask)) << 24;
             u8* at = shared_bytes(w, lane, rank | (to & 0xffffff), n, 16, "copies to");
             u8* b = barrier_at(w, lane, rank | (bar & 0xffffff));
-            if (checks) async_guard(w, lane, at, n, WRITE);
+            if (checks) {
+                async_proxy_write(w, at, n);
+                async_guard(w, lane, at, n, WRITE);
+            }
             memset(at, 0xff, n);
             Flight& one = begin_flight(w, lane);
             one.into = &block_at(g, at);
@@ -97,8 +100,10 @@ void across(Warp& w, const Inst& i) {
         if (checks) {
             async_proxy_read(w, source, n, "copies");
             async_guard(w, lane, source, n, READ);
-            if (!reduces) async_guard(w, lane, at, n, WRITE);
-            else check_bytes(w, at, n, ATOMIC, SHARED);
+            if (!reduces) {
+                async_proxy_write(w, at, n);
+                async_guard(w, lane, at, n, WRITE);
+            } else check_bytes(w, at, n, ATOMIC, SHARED);
             check_release(w, seen);
         }
         if (!reduces) memset(at, 0xff, n);

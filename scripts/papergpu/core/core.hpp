@@ -356,6 +356,9 @@ void async_touch(Warp& w, const u64* at, u32 mask, int bytes, Access access);
 // The async proxy reads these bytes of shared memory now: a finding if ordinary stores wrote them and no
 // fence.proxy.async came since. Checks only.
 void async_proxy_read(Warp& w, const u8* at, u64 bytes, const char* what);
+// A copy of the async proxy will write them: a finding if ordinary loads or stores used what another had brought
+// and no fence.proxy.async came since. The copy may overtake a load that is still on its way. Checks only.
+void async_proxy_write(Warp& w, const u8* at, u64 bytes);
 bool async_land(Gang& g);  // let the next thing in flight land; false if there is none
 void async_begin(Block& b);
 void async_end(Block& b);

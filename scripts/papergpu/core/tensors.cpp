@@ -392,7 +392,10 @@ void load(Warp& w, const Inst& i) {
             const u32 rank = u32(lowest(mask)), of = i.flags & PAIR ? (rank & ~1u) | (bar >> 24 & 1) : rank;
             u8* at = shared_bytes(w, lane, rank << 24 | (to & 0xffffff), map.bytes, 128, "copies to");
             u8* b = shared_bytes(w, lane, of << 24 | (bar & 0xffffff), 8, 8, "signals the mbarrier at");
-            if (checks) async_guard(w, lane, at, map.bytes, WRITE);
+            if (checks) {
+                async_proxy_write(w, at, map.bytes);
+                async_guard(w, lane, at, map.bytes, WRITE);
+            }
             memset(at, 0xff, map.bytes);
             Flight& one = begin_flight(w, lane);
             one.into = &block_at(g, at);

@@ -27,7 +27,7 @@ from warpshelf.records.ledger import Ledger
 from warpshelf.records.schema import Record
 from warpshelf.worker.context import Task
 
-BATCH = 4, 64  # snippets in a batch at least and at most; between, four times as many as children
+BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
 
 # Why a snippet runs.
 NEVER, CHANGED, FAILED = "never run", "changed since its record", "failed here before"
@@ -108,7 +108,7 @@ class Turn:
     def split_batches(self) -> list[list[Part]]:
         """What is verified together and timed after that; everything if nothing is timed."""
         parts, (least, most) = self.parts, BATCH
-        size = max(least, min(most, 4 * self.workers))
+        size = max(least, min(most, 2 * self.workers))
         if not any(part.is_timed for part in parts):
             size = max(1, len(parts))
             if self.longest_first:
