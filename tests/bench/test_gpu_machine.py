@@ -273,6 +273,24 @@ def test_what_only_compiles_on_a_cpu_is_compiled_once(
     assert gpu["compiled"] == cpu["compiled"] != []
 
 
+def test_what_a_record_has_of_compiling_is_not_compiled_on_a_borrowed_gpu(
+    trial: Trial, simulated_pool: type[Simulated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = trial.add_snippet("scale", TRITON)
+    monkeypatch.setattr(Simulated, "answers_for_gpu", True)
+    run_trial(trial)
+    (path.parent / "results" / f"{SLUG}.json").unlink()
+    for force, compiled in ((False, 0), (True, 1)):
+        simulated_pool.asked.clear()
+        run_trial(trial, force=force)
+        assert sum(job.do is Task.COMPILE for job in simulated_pool.asked) == compiled
+        gpu, cpu = (
+            store.load_record(Project(trial.root), path.parent / "results" / f"{name}.json")
+            for name in (SLUG, "cpu")
+        )
+        assert gpu["compiled"] == cpu["compiled"] != []
+
+
 def test_comparing_makes_no_record_of_the_cpu(
     trial: Trial, simulated_pool: type[Simulated]
 ) -> None:

@@ -148,6 +148,7 @@ FORGERIES: list[tuple[str, Change, str]] = [
      "measured 2e"),
     ("a product in no unit", set_at("ceilings.matrix_flops_per_second.fp4", 1.0),
      "products in 'fp4'"),
+    ("a cache as large as a memory", set_at("ceilings.l2_bytes", 2**30), "1073741824 bytes of L2"),
     ("a condition of its own", set_at("conditions.load.fastest", 1), "has the condition 'fastest'"),
     ("a temperature of the sun", set_at("conditions.load.celsius_highest", 5505),
      "ran at celsius_h"),

@@ -5,6 +5,8 @@ import pytest
 from warpshelf.records import limits
 
 COST = {"bytes": 1000, "flops": 6000, "unit": "bf16"}
+WRITTEN = COST | {"written": 250}
+MEMORY = {"peak_bytes_per_second": 10.0}
 PEAKS = {"peak_bytes_per_second": 10.0, "peak_flops_per_second": {"bf16": 50.0, "fp32": 5.0}}
 H100 = {"sm": 90, "sms": 132}
 BUS_BITS = 5120
@@ -90,8 +92,14 @@ def test_times_tie_where_their_spreads_overlap(first: tuple, second: tuple, tied
         (COST, {"peak_bytes_per_second": 10.0}, 100.0),
         (COST, {"peak_flops_per_second": {"bf16": 50.0}}, 120.0),
         (COST, {}, 0.0),
+        # Up to a whole L2 of what is written, all of the bytes where that is not known.
+        (WRITTEN, MEMORY | {"l2_bytes": 100}, 90.0),
+        (WRITTEN, MEMORY | {"l2_bytes": 900}, 75.0),
+        (COST, MEMORY | {"l2_bytes": 900}, 10.0),
+        (COST | {"bytes": 2**30}, {"peak_bytes_per_second": 1.0, "l2_bytes": 2**30},
+         2**30 - limits.MOST_L2),
     ],
-)
+)  # fmt: skip
 def test_the_least_time_is_that_of_the_slower_of_bytes_and_flops(
     cost: dict, peaks: dict, least: float
 ) -> None:

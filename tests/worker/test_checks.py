@@ -14,7 +14,7 @@ from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger, schema
-from warpshelf.worker import costs, jobs, verify
+from warpshelf.worker import checks, costs, jobs, verify
 from warpshelf.worker.context import JobContext, JobError
 
 CPU = {**ledger.describe_host(), "gpus": 0}
@@ -318,3 +318,19 @@ def test_an_allocation_that_cannot_be_is_one() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
     assert verify.out_of_memory(caught.value)
+
+
+def test_zeros_of_fp8_are_found_where_it_has_no_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU."""
+    any_of = torch.Tensor.any
+
+    def refuse_fp8(x: torch.Tensor, *given: object) -> torch.Tensor:
+        if x.dtype is torch.float8_e4m3fn:
+            raise NotImplementedError("\"or_cuda\" not implemented for 'Float8_e4m3fn'")
+        return any_of(x, *given)
+
+    monkeypatch.setattr(torch.Tensor, "any", refuse_fp8)
+    ones = torch.ones(4).to(torch.float8_e4m3fn)
+    assert checks._input_problem((ones,)) is None
+    what, _ = checks._input_problem((ones, ones.float().mul(0).to(ones.dtype)))
+    assert what == "input 1 is all zeros"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from functools import partial
 from html import unescape
 from pathlib import Path
 from pprint import pformat
+from types import SimpleNamespace
 
 import pytest
 from conftest import CUT, sound_snippet, write_snippet, wrong_snippet
@@ -381,3 +383,30 @@ def test_an_impossible_time_of_a_configuration_fails_the_run(monkeypatch, tmp_pa
     monkeypatch.setitem(CEILINGS["peak_flops_per_second"], "fp32", 2 * 32**3 / 2e-3)
     _, answer = time_snippet(monkeypatch, tmp_path, overlay, clock)
     assert any("of what the hardware allows" in one["what"] for one in answer["failures"])
+
+
+def test_what_will_be_timed_is_called_once_beside_other_children(monkeypatch) -> None:
+    """So that it is compiled; what is wrong with a call is said where it is timed."""
+    called: list[tuple[str, object]] = []
+
+    def note(name: str, x: object) -> None:
+        called.append((name, x))
+        if name == "wrong":
+            raise ValueError("wrong: no")
+
+    def draw(case: dict, index: int, turn: int) -> tuple[int]:
+        if case["m"] == 2:
+            raise RuntimeError("too large")
+        return (case["m"],)
+
+    names = ("fast", "wrong", "left out")
+    proof = SimpleNamespace(
+        timed=({"m": 1}, {"m": 2}, {"m": 3}),
+        variants={name: partial(note, name) for name in names},
+        peers={"torch": partial(note, "torch")},
+        variants_for=lambda case: names[:2],
+    )
+    context = SimpleNamespace(report_place=lambda place: None)
+    monkeypatch.setattr(jobs.torch.cuda, "synchronize", lambda: None)
+    jobs._compile_timed(SimpleNamespace(proof=proof, context=context, draw_inputs=draw))
+    assert called == [(name, m) for m in (1, 3) for name in ("fast", "wrong", "torch")]

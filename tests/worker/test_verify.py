@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -785,3 +786,27 @@ def test_a_large_case_takes_little_more_than_its_tensors_and_their_truth() -> No
         [sys.executable, "-c", PEAK], env=environment, capture_output=True, text=True, check=True
     )
     assert float(done.stdout) < 1.5
+
+
+@pytest.mark.parametrize(("free", "where"), [(8 * 24, "cuda"), (8 * 24 - 1, "cpu")])
+def test_a_truth_that_would_fill_the_gpu_is_kept_in_the_machine(
+    monkeypatch: pytest.MonkeyPatch, free: int, where: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 10**9))
+    ref = SimpleNamespace(is_cuda=True, nbytes=12, cpu=lambda: "cpu")
+    kept = verify._kept_truth([ref, ref])
+    assert kept == ([ref, ref] if where == "cuda" else ["cpu", "cpu"])
+
+
+def test_each_truth_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all functions of a case, whatever it takes."""
+    turns: list[float] = []
+
+    def count_turns(x: Tensor) -> Tensor:
+        turns.append(float(x.sum()))
+        return double_truth(x)
+
+    given = verify.CaseData({}, draw_input, count_turns)
+    for _ in range(3):
+        verify.check_function(double_input, given, lambda dtype: 1e-6, CallWatch(), ours=True)
+    assert len(turns) == 2
