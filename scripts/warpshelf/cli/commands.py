@@ -30,6 +30,7 @@ for command in (measuring.run, measuring.machine, measuring.checksums, measuring
 app.command("import")(measuring.import_records)
 app.command()(measuring.history)
 app.command()(measuring.reach)
+app.command()(measuring.goals)
 
 
 def run_command_line() -> None:

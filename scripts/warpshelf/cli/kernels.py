@@ -26,17 +26,20 @@ from warpshelf.bench.compiling import Reach
 from warpshelf.bench.make_views import ViewRequest, ViewResult
 from warpshelf.cli import views
 from warpshelf.cli.console import Reporter
-from warpshelf.cli.printing import Output
+from warpshelf.cli.printing import Output, make_table
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import units
 from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
 from warpshelf.look import builds, ptx
 from warpshelf.look.builds import CompiledRival, Difference
 from warpshelf.look.view import View
 from warpshelf.readings import published
 from warpshelf.readings.published import Rival
+from warpshelf.records import goals, store
 
+GOAL_TEXTS = ("snippet", "variant", "case", "goal", "measured")
 WIDEST = 400  # columns of a table: more than forty cases and a name need
 
 
@@ -66,6 +69,39 @@ def show_reach(
             for line in _reach_notes(mine):
                 console.print(f"  {line}", markup=False, soft_wrap=True)
     return sorted({*broken, *(finding for one in found for finding in one.findings)})
+
+
+def show_goals(project: Project, snippets: Sequence[Snippet], as_json: bool) -> list[Finding]:
+    """Print a line for each goal, and for each GPU that has measured it."""
+    chosen, rows = {one.id: one for one in snippets}, []
+    for goal in goals.load_goals(project, chosen):
+        records, findings = store.load_records(chosen[goal.snippet])
+        if findings:
+            return findings
+        digest = chosen[goal.snippet].digest
+        current = [one for one in records.values() if one["digest"] == digest]
+        shares = {
+            one["machine"]["device"]: share
+            for one in current
+            if (share := goal.measured_share(one)) is not None
+        }
+        rows.append((goal, shares))
+    if as_json:
+        print(
+            json.dumps([{**goal._asdict(), "measured": shares} for goal, shares in rows], indent=1)
+        )
+        return []
+    drawn = make_table("snippet", "variant", "case", "goal", "measured", left=GOAL_TEXTS)
+    for goal, shares in rows:
+        case = units.case_labels([goal.case])[0]
+        said = [
+            f"{share:.3g} on {device}{'' if share >= goal.share else ', missed'}"
+            for device, share in shares.items()
+        ]
+        told = (goal.snippet, goal.variant, case, str(goal), "; ".join(said) or "not measured")
+        drawn.add_row(*map(escape, told))
+    _wide_console().print(drawn)
+    return []
 
 
 def _wide_console() -> Console:

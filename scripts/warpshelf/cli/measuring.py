@@ -296,6 +296,14 @@ def history(
         comparing.show_history(one, machine, as_json)
 
 
+def goals(ids: Ids = None, as_json: Json = False) -> None:
+    """Print what kernels are to reach, and what records of GPUs have measured of it."""
+    from warpshelf.cli import kernels
+
+    project = projects.find_project()
+    exit_with(kernels.show_goals(project, select_snippets(project, ids), as_json))
+
+
 def reach(
     ids: Ids = None,
     arch: list[str] | None = Option(None, metavar="SM", help="Only this, like sm_86; repeat it."),
