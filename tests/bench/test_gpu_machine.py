@@ -208,8 +208,9 @@ def test_the_children_of_the_cpu_see_no_gpu(trial: Trial, simulated_pool: type[S
     run_trial(trial)
     verify = [job for job in simulated_pool.asked if job.do is Task.VERIFY]
     gpu, cpu = (job.details["environment"] for job in verify)
-    assert gpu == {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
-    assert cpu == {**gpu, "CUDA_VISIBLE_DEVICES": ""}
+    both = {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
+    assert gpu == {**both, "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # of each of a child a core
+    assert cpu == {**both, "CUDA_VISIBLE_DEVICES": ""}
     assert [job.on_gpu for job in verify] == [True, False]
     [timed] = [job for job in simulated_pool.asked if job.do is Task.TIME]
     assert timed.alone

@@ -272,6 +272,8 @@ def job_details(
         environment["PAPERGPU_TARGET"] = target
     if machine["gpus"] == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""  # it is verified as on a machine without one
+    else:  # a child a core is at work already: torch.compile would start as many more in each
+        environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     return {
         "root": str(snippet.project.root),
         "path": str(snippet.path),
