@@ -21,7 +21,7 @@ from warpshelf.bench.pool import Job, Outcome
 from warpshelf.contract import snippet
 from warpshelf.contract.values import Obligations
 from warpshelf.core.project import Project
-from warpshelf.records import schema, space
+from warpshelf.records import limits, schema, space
 from warpshelf.render import figures
 from warpshelf.worker import gpu, jobs, timing
 from warpshelf.worker.checks import Checks
@@ -185,6 +185,37 @@ def test_a_wrong_variant_has_no_time_and_fails_the_run(monkeypatch, tmp_path) ->
     assert failure["what"].startswith("variant 'slow' is wrong on case {'m': 64")
     for case in answer["cases"]:
         assert [result["name"] for result in case["results"]] == ["product", "torch", "half"]
+
+
+LAZY = """
+calls = 0
+
+
+def lazy(a, b):
+    global calls
+    calls += 1
+    y = a @ b
+    if calls > 2:
+        y[len(y) // 2 :] = 0
+    return y
+
+
+"""
+
+
+def test_a_function_that_does_less_once_it_is_timed_is_named(monkeypatch, tmp_path) -> None:
+    """It is right in both calls that verify it: as a variant it fails the run, as a peer it is
+    recorded as failed."""
+    overlay = TWO.replace("\nVARIANTS", f"{LAZY}VARIANTS").replace('"slow": slow', '"slow": lazy')
+    _, answer = time_snippet(monkeypatch, tmp_path / "ours", overlay, Clock(1e-3))
+    [failure] = answer["failures"]
+    assert failure["what"].startswith(f"'slow' {limits.DRIFTED}: relative error 0.7")
+    peer = TWO.replace("\nVARIANTS", f"{LAZY}VARIANTS").replace("lambda a, b: a @ b", "lazy")
+    _, answer = time_snippet(monkeypatch, tmp_path / "theirs", peer, Clock(1e-3))
+    assert answer["failures"] == []
+    failed = next(one for one in answer["cases"][0]["results"] if one["name"] == "torch")
+    assert failed["verdict"] == "failed" and "wrong after it was timed" in failed["reason"]
+    assert "time" not in failed
 
 
 def test_a_time_that_the_hardware_cannot_reach_is_refused(monkeypatch, tmp_path) -> None:

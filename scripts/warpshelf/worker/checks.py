@@ -184,12 +184,14 @@ class Checks:
                     self.proof.variants[name](*inputs)
                 self.counts.add_launches(name, case, self.watch.launched)
 
-    def verify_case(self, index: int, case: Case, timed: bool) -> dict[str, Any]:
+    def verify_case(
+        self, index: int, case: Case, timed: bool, given: CaseData | None = None
+    ) -> dict[str, Any]:
         """Verify everything on one case; its row of the record. A case that memory does not hold is
         skipped, and has no results."""
         row: dict[str, Any] = {"case": case, "timed": timed, "results": []}
         try:
-            self._fill_row(row, index, case, timed)
+            self._fill_row(row, index, given or self.case_data(case, index), timed)
         except Exception as error:
             if not verify.out_of_memory(error):
                 raise
@@ -200,8 +202,8 @@ class Checks:
         self.rows.append(row)
         return row
 
-    def _fill_row(self, row: dict[str, Any], index: int, case: Case, timed: bool) -> None:
-        given = self.case_data(case, index)
+    def _fill_row(self, row: dict[str, Any], index: int, given: CaseData, timed: bool) -> None:
+        case = given.case
         cost = self._case_cost(given, timed)
         row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
         if timed and "written" in cost:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ import torch
 
 from warpshelf.contract import pictures, values
 from warpshelf.records import limits
-from warpshelf.worker import costs, gpu, space, timing
+from warpshelf.worker import accuracy, costs, gpu, space, timing, verify
+from warpshelf.worker.accuracy import WrongResult
 from warpshelf.worker.checks import Checks, Rejected, Share, choose_cases, choose_device, rank_cases
 from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
 from warpshelf.worker.timing import Summary
+from warpshelf.worker.verify import CaseData, View
 
 Answer = dict[str, Any]
 
@@ -267,11 +269,12 @@ def time_snippet(context: JobContext) -> Answer:
     searched: Answer = {"failures": []}
     with gpu.LoadMonitor(gpu.current_driver()) as watch:
         for index, case in enumerate(proof.timed):
-            row = checks.verify_case(index, case, timed=True)
+            given = checks.case_data(case, index)
+            row = checks.verify_case(index, case, timed=True, given=given)
             if not row["results"]:
                 continue
             passed = {one["name"]: one for one in row["results"] if one["verdict"] == "passed"}
-            times = _time_case(checks, index, case, passed, clock, watch, deadline)
+            times = _time_case(checks, given, row["unit"], passed, clock, watch, deadline)
             least = limits.least_seconds(row, ceilings)
             for name, time_of in times.items():
                 _record_time(checks, case, passed[name], time_of, least)
@@ -286,20 +289,31 @@ def time_snippet(context: JobContext) -> Answer:
 
 def _time_case(
     checks: Checks,
-    index: int,
-    case: dict[str, Any],
-    names: Iterable[str],
+    given: CaseData,
+    unit: str,
+    results: Mapping[str, Answer],
     clock: timing.Clock,
     watch: gpu.LoadMonitor,
     deadline: float,
 ) -> dict[str, Summary | str]:
-    """Time functions on a case. Its inputs end with the call: the next case needs the memory."""
+    """Time functions on a case. Its inputs end with the call: the next case needs the memory.
+
+    Each is called once more, on the very tensors on which it was timed, and has to be right still.
+    """
     functions = {**checks.proof.variants, **checks.proof.peers}
-    inputs = checks.draw_inputs(case, index, 2)
-    calls = {name: partial(functions[name], *inputs) for name in names}
-    checks.context.report_place(f"while timing {case}")
+    inputs = given.turn_inputs(1)
+    calls = {name: partial(functions[name], *inputs) for name in results}
+    checks.context.report_place(f"while timing {given.case}")
     with watch.under_load():
-        return timing.time_interleaved(calls, clock, deadline=deadline)
+        times = timing.time_interleaved(calls, clock, deadline=deadline)
+    view = View("", given.case, inputs, given.turn_truth(1, inputs))
+    allowed = partial(accuracy.tolerance_of, unit=unit, overrides=checks.proof.tolerance)
+    for name, call in calls.items():
+        try:
+            verify.compare_outputs(accuracy.tensors_of(call(), "it"), view, allowed)
+        except WrongResult as wrong:
+            times[name] = f"{limits.DRIFTED}: {wrong}"
+    return times
 
 
 def _record_time(
@@ -313,6 +327,8 @@ def _record_time(
     name, why, mend = result["name"], None, "look for a wrong cost()"
     if found == limits.GOES_ON:
         why, mend = f"{name!r} {found}", "have the current stream wait for it"
+    elif isinstance(found, str) and found.startswith(limits.DRIFTED):
+        why, mend = f"{name!r} {found}", "have each call compute the same"
     elif isinstance(found, str):
         result["untimed"] = found
     else:

@@ -364,12 +364,9 @@ def check_view(
     Its results, how far they are off, and the dtype that decides the tolerance. WrongResult if it
     is wrong in any way. With `poison`, a byte, memory that it takes is filled first.
     """
-    inputs, refs = view.inputs, view.refs
-    dtypes = view.due_dtypes()
-    if len(dtypes) != len(refs):
-        raise WrongResult(f"the case's `out` names {len(dtypes)} dtypes for {len(refs)} outputs")
-    dtype = accuracy.first_floating(dtypes)
-    allowed = tolerance(dtype)
+    inputs, named, due = view.inputs, len(view.due_dtypes()), len(view.refs)
+    if named != due:
+        raise WrongResult(f"the case's `out` names {named} dtypes for {due} outputs")
     before = input_fingerprints(inputs)
     with contextlib.ExitStack() as around:
         around.enter_context(watch.watch_call(specialize))
@@ -379,6 +376,17 @@ def check_view(
     if any(out.is_cuda for out in outs):
         torch.cuda.synchronize()
     check_untouched(inputs, before)
+    return outs, *compare_outputs(outs, view, tolerance)
+
+
+def compare_outputs(
+    outs: Sequence[Tensor], view: View, tolerance: Tolerance
+) -> tuple[Errors, torch.dtype]:
+    """How far results on a view are off, and the dtype that decides the tolerance. WrongResult if
+    one is further off than it allows."""
+    refs, dtypes = view.refs, view.due_dtypes()
+    dtype = accuracy.first_floating(dtypes)
+    allowed = tolerance(dtype)
     if len(outs) != len(refs):
         raise WrongResult(f"returned {len(outs)} tensors where {len(refs)} are due")
     errors = Errors(0.0, 0.0, 0.0)
@@ -390,4 +398,4 @@ def check_view(
         except WrongResult as wrong:
             raise WrongResult(f"output {index}: {wrong}" if len(outs) > 1 else str(wrong)) from None
         errors = errors.max_with(found)
-    return outs, errors, dtype
+    return errors, dtype
