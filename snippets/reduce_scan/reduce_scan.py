@@ -6,8 +6,9 @@ Shapes  rows: x (..., N) -> sum or logsumexp (...,) of x's dtype, or max, whose 
         scan: x and gates as x, or None for gates of 1 -> h as x,
         h[i] = gates[i] * h[i - 1] + x[i], begun anew in each row of x (..., N), or in
         x (N,) at each of offsets. float32, float16 or bfloat16; any strides
-Bytes   rows, segment_sum: x read once; scan: x and gates read once, h written once. A
-        segment that reaches over shares is read twice by scan
+Bytes   rows, segment_sum: x read once; scan: x and gates read once, h written once.
+        What lies past a share's last start of a segment is read twice by scan: all of
+        one row without offsets
 Error   relative to float64: 5e-6 float32, 1e-3 float16, 5e-3 bfloat16; sums are
         float32, carries float64. The same inputs give the same bits on the same GPU
 Raises  ValueError, TypeError for shapes, dtypes and devices other than these. On a GPU

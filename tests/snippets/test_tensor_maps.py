@@ -81,7 +81,6 @@ def test_cuda_core_is_asked_by_the_numbers_of_the_driver(monkeypatch):
     [(sides, strides, stream, box, options)] = View.asked
     assert (sides, strides, stream, box) == ((100, 40), (48, 1), -1, (128, 64))
     assert options == {
-        "data_type": int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
         "swizzle": int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B),
         "l2_promotion": int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
     }
