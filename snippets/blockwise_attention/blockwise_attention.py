@@ -10,8 +10,8 @@ Bytes   merge: both sides read, one written, each once; its gradient reads both 
         14 n - 10 bytes more for each element of q than in one pass
 FLOPs   4 B H_q S_q S_kv D forward, whatever the chunks; causal, chunks that no query
         sees are skipped, and only blocks that the diagonal meets have a mask
-Error   relative to float64: 5e-6 float32, 1e-3 float16, 5e-3 bfloat16. Between chunks
-        out is kept in float32; a chunk's own is rounded to the dtype of q
+Error   as flash_attention's. Between chunks out is kept in float32; a chunk's own is
+        rounded to the dtype of q unless `exact`, its gradients are not
 Raises  ValueError, TypeError for shapes, dtypes, devices and chunks other than these
 Source  blockwise-parallel-transformer, ring-attention, online-softmax,
         zhuzilin-ring-flash-attention, vllm-tiled-merge
@@ -148,9 +148,7 @@ def runs(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[in
 
     Neighbours become one where in each tensor the outer steps over the inner whole.
     """
-    joined: list[
-        list[int]
-    ] = []  # of each dimension its size and its steps, from inside
+    joined: list[list[int]] = []  # of each dimension, from inside: its size, its steps
     for size, *steps in reversed(list(zip(sizes, *strides, strict=True))):
         if size == 1:
             continue
@@ -400,29 +398,26 @@ def forward(
     scale: float | None,
     chunk_q: int,
     chunk_kv: int,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse, by chunks of queries that each meet the chunks of keys in turn."""
+    """out, float32 if `exact`, and lse: chunks of queries meet the chunks of keys."""
     scale = checked(q, k, v, scale, chunk_q, chunk_kv)
-    if (
-        q.numel() == 0
-        or k.numel() == 0
-        or (chunk_q >= q.shape[2] and chunk_kv >= k.shape[2])
-    ):
-        return flash.forward(q, k, v, causal, scale)
+    one = chunk_q >= q.shape[2] and chunk_kv >= k.shape[2]
+    if one or q.numel() == 0 or k.numel() == 0:
+        return flash.forward(q, k, v, causal, scale, exact=exact)
     s_q, s_kv = q.shape[2], k.shape[2]
-    out = torch.empty_like(q)
+    out = torch.empty_like(q, dtype=torch.float32 if exact else None)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     blind = max(0, s_q - s_kv) if causal else 0  # queries that no chunk has keys for
     out[:, :, :blind], lse[:, :, :blind] = 0, -math.inf
     for start in range(0, s_q, chunk_q):
         rows = range(start, min(start + chunk_q, s_q))
         sums = out[:, :, start : rows.stop]
-        if q.dtype is not torch.float32:  # 16 bits would round at every merge
+        if out.dtype is not torch.float32:  # 16 bits would round at every merge
             sums = torch.empty_like(sums, dtype=torch.float32)
         for block in blocks(rows, s_q, s_kv, chunk_kv, causal):
-            part = flash.forward(
-                *at([q], block.rows), *at([k, v], block.cols), block.causal, scale
-            )
+            given = at([q], block.rows) + at([k, v], block.cols)
+            part = flash.forward(*given, block.causal, scale, exact=exact)
             so_far = at([sums], block.rows, start) + at([lse], block.rows)
             target = at([out, lse], block.rows) if block.last else so_far
             if block.first:
@@ -460,6 +455,7 @@ def backward(
                 *at([q], block.rows), *at([k, v], block.cols),
                 *at([out, lse, dout], block.rows), block.causal, scale,
                 None if dlse is None else at([dlse], block.rows)[0],
+                dtype=torch.float32,
             )  # fmt: skip
             targets = at([sums], block.rows, start) + at([dk, dv], block.cols)
             for whole, part in zip(targets, parts, strict=True):
@@ -504,8 +500,9 @@ def attention(
     scale: float,
     chunk_q: int,
     chunk_kv: int,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return forward(q, k, v, causal, scale, chunk_q, chunk_kv)
+    return forward(q, k, v, causal, scale, chunk_q, chunk_kv, exact)
 
 
 @torch.library.custom_op("warpshelf::blockwise_attention_backward", mutates_args=())
@@ -526,8 +523,9 @@ def attention_backward(
 
 
 @attention.register_fake
-def _(q, k, v, causal, scale, chunk_q, chunk_kv):
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(q, k, v, causal, scale, chunk_q, chunk_kv, exact=False):
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return torch.empty_like(q, dtype=torch.float32 if exact else None), lse
 
 
 @attention_backward.register_fake
@@ -536,16 +534,16 @@ def _(q, k, v, out, lse, dout, dlse, causal, scale, chunk_q, chunk_kv):
 
 
 def remember(ctx, inputs, output) -> None:
-    q, k, v, *ctx.told = inputs
+    q, k, v, *ctx.told, _ = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
 
 def gradients(ctx, dout, dlse):
     q, k, v, out, lse = ctx.saved_tensors
-    dout = torch.zeros_like(out) if dout is None else dout
+    dout = torch.zeros_like(q) if dout is None else dout.to(q.dtype)
     found = attention_backward(q, k, v, out, lse, dout, dlse, *ctx.told)
-    return *found, None, None, None, None
+    return *found, None, None, None, None, None
 
 
 attention.register_autograd(gradients, setup_context=remember)
@@ -559,10 +557,12 @@ def blockwise_attention(
     scale: float | None = None,
     chunk_q: int = 8192,
     chunk_kv: int = 8192,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse, both differentiable; scale is 1 / sqrt(D) unless given."""
+    """out and lse, both differentiable, as flash_attention has them."""
     scale = checked(q, k, v, scale, chunk_q, chunk_kv)
-    return attention(q, k, v, causal, scale, chunk_q, chunk_kv)
+    out, lse = attention(q, k, v, causal, scale, chunk_q, chunk_kv, exact)
+    return out.to(q.dtype), lse
 
 
 # --8<-- [end:attention]

@@ -12,6 +12,7 @@ from snippets.blockwise_attention import feed_forward
 from snippets.blockwise_attention import merge as plain
 
 HALF = (torch.float16, torch.bfloat16)
+TOLERANCE = {"bfloat16": (8e-3, "backward makes D of rounded out, as the library does")}
 NEEDS = {"seconds": 900}  # the reference of long sequences is multiplied in float64
 # A merge is bytes alone: whole sectors, and warps enough to have many on the way.
 MOVES = {"spilled_bytes": 0, "sectors_over_ideal": 1.05, "matrix_instructions": False}
@@ -109,7 +110,7 @@ TIMED = (
         for keys in (2048, 8192, 16384)
     ),
     attention("attention backward", 32768, 32768, 32768, 8192, h=8, d=128,
-              dtype="bfloat16", causal=True),
+              dtype="bfloat16", causal=True, exact=True),
     *(
         case(which, "bfloat16", s=32768, d=4096, f=16384, chunk=chunk)
         for which in ("feed-forward", "feed-forward backward")
@@ -150,7 +151,8 @@ def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
     if which == "attention":
         return which, *told, *qkv
     out, lse = whole(*told[2:], *qkv)
-    return which, *told, *qkv, out.to(dtype), lse.float(), dout
+    out = out.to(torch.float32 if case.get("exact") else dtype)
+    return which, *told, *qkv, out, lse.float(), dout
 
 
 def sides(case: dict, device: str, generator: torch.Generator) -> list:
@@ -163,9 +165,7 @@ def sides(case: dict, device: str, generator: torch.Generator) -> list:
         lse = torch.randn(shape[:3], generator=generator, device=device)
         lse = lse * case.get("scale", 3.0)
         place = torch.arange(lse.numel(), device=device).view(lse.shape)
-        none = (
-            place % 5 == 2 * number
-        )  # of five rows one has no key here, one none there
+        none = place % 5 == 2 * number  # of five rows one has no key here, one there
         none |= place % 11 == 3  # and of eleven one neither
         lse[none] = -math.inf
         out[none & (place % 2 == 0)] = math.nan  # what some kernels leave there
@@ -347,7 +347,7 @@ def scaled_dot_product(
         if which == "attention":
             call = torch.ops.aten._scaled_dot_product_flash_attention
             return tuple(call(q, k, v, 0.0, causal, scale=scale)[:2])
-        out, lse, dout = rest
+        out, lse, dout = rest[0].to(q.dtype), *rest[1:]  # float32 if exact
         call = torch.ops.aten._scaled_dot_product_flash_attention_backward
         seed = torch.zeros(2, dtype=torch.uint64, device=q.device)
         return tuple(
@@ -391,6 +391,5 @@ def cost(case: dict) -> dict:
     if case["causal"]:
         pairs = (max(0, n - m + 1) + n) * min(m, n) // 2 if n else 0
     products = 2 if which == "attention" else 5
-    return {
-        "flops": 2 * products * case["b"] * case["h"] * case["g"] * pairs * case["d"]
-    }
+    heads = case["b"] * case["h"] * case["g"]
+    return {"flops": 2 * products * heads * pairs * case["d"]}

@@ -12,7 +12,8 @@ FLOPs   forward 4 B H_q S_q S_kv D, half of it if causal and S_q = S_kv, in a wi
         4 B H_q S_q (left + 1 + right) D; backward 2.5 times that as everyone counts it,
         and 3.5 times as these two kernels work it out
 Error   relative to float64: 5e-6 float32, which is multiplied as such, 1e-3 float16,
-        5e-3 bfloat16; sums are float32. The same inputs give the same bits
+        5e-3 bfloat16, but 8e-3 its gradients where `out` was rounded, as by default;
+        sums are float32. The same inputs give the same bits
 Raises  ValueError, TypeError for shapes, scales, dtypes and devices other than these
 Source  flash-attention, flash-attention-2, triton-fused-attention
 """
@@ -486,13 +487,10 @@ def sides(
 ) -> tuple[int | None, int | None]:
     """How many keys a query sees to the left and right of its own; None if all."""
     left, right = window
-    if causal:
-        right = 0
+    right = 0 if causal else right
     # The first query stands at key s_kv - s_q, the last at the last.
-    return (
-        left if 0 <= left < s_kv - 1 else None,
-        right if 0 <= right < s_q - 1 else None,
-    )
+    left = left if 0 <= left < s_kv - 1 else None
+    return left, right if 0 <= right < s_q - 1 else None
 
 
 def arguments(
@@ -531,12 +529,13 @@ def forward(
     scale: float | None = None,
     descriptors: bool | None = None,
     window: tuple[int, int] = ALL,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse; `descriptors`: how tiles are read, None for what suits the GPU."""
+    """out, float32 if `exact`, and lse. `descriptors`: None for what suits the GPU."""
     scale = checked(q, k, v, scale, window)
-    b, h_q, s_q, _ = q.shape
-    s_kv = k.shape[2]
-    out = torch.empty_like(q)  # of a (B, H, S, D) view of (B, S, H, D), another such
+    (b, h_q, s_q, _), s_kv = q.shape, k.shape[2]
+    # Of a (B, H, S, D) view of (B, S, H, D), another such.
+    out = torch.empty_like(q, dtype=torch.float32 if exact else None)
     lse = torch.empty((b, h_q, s_q), dtype=torch.float32, device=q.device)
     if q.numel() == 0 or k.numel() == 0:
         return out.zero_(), lse.fill_(float("-inf"))
@@ -563,15 +562,16 @@ def backward(
     dlse: torch.Tensor | None = None,
     descriptors: bool | None = None,
     window: tuple[int, int] = ALL,
+    dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """dq, dk, dv, from what `forward` returned and the gradients of that."""
+    """dq, dk, dv, in `dtype` if told, of what `forward` returned and its gradients."""
     scale = checked(q, k, v, scale, window)
-    check_results(q, {"out": out, "dout": dout}, {"lse": lse, "dlse": dlse})
-    dq, dk, dv = (torch.empty_like(tensor) for tensor in (q, k, v))
+    told = {"out": out, "lse": lse, "dout": dout, "dlse": dlse}
+    check_results(q, q.shape[:3], "flash_attention", **told)
+    dq, dk, dv = (torch.empty_like(tensor, dtype=dtype) for tensor in (q, k, v))
     if q.numel() == 0 or k.numel() == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    b, h_q, s_q, d = q.shape
-    h_kv, s_kv = k.shape[1:3]
+    (b, h_q, s_q, d), (h_kv, s_kv) = q.shape, k.shape[1:3]
     tma = by_descriptor(descriptors, q, k, v)
     if tma and not describable(dout):  # such as the gradient of a sum, one number
         dout = dout.clone(memory_format=torch.contiguous_format)
@@ -671,22 +671,20 @@ def checked(
 
 
 def check_results(
-    q: torch.Tensor,
-    rows: dict[str, torch.Tensor],
-    numbers: dict[str, torch.Tensor | None],
+    q: torch.Tensor, rows: tuple[int, ...], who: str, **tensors: torch.Tensor | None
 ) -> None:
-    """See that `rows` are as q, and `numbers` one float32 a row.
+    """See that out and dout are as q, out perhaps float32, the rest float32 of `rows`.
 
     Raises:
         ValueError: one is not.
     """
-    due = [(name, x, q.shape, q.dtype) for name, x in rows.items()]
-    due += [(name, x, q.shape[:3], torch.float32) for name, x in numbers.items()]
-    for name, tensor, shape, dtype in due:
-        if tensor is not None and (tensor.shape, tensor.dtype) != (shape, dtype):
+    for name, x in tensors.items():
+        wide = "out" not in name or name == "out" and x.dtype is torch.float32
+        due = q.shape if "out" in name else rows, torch.float32 if wide else q.dtype
+        if x is not None and (x.shape, x.dtype) != due:
             raise ValueError(
-                f"flash_attention: {name} is {tuple(tensor.shape)} of {tensor.dtype}; "
-                f"with this q it must be {tuple(shape)} of {dtype}"
+                f"{who}: {name} is {tuple(x.shape)} of {x.dtype}; with this q it must "
+                f"be {tuple(due[0])} of {due[1]}"
             )
 
 
@@ -700,8 +698,9 @@ def attention(
     scale: float,
     left: int = -1,
     right: int = -1,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return forward(q, k, v, causal, scale, window=(left, right))
+    return forward(q, k, v, causal, scale, window=(left, right), exact=exact)
 
 
 @torch.library.custom_op("warpshelf::flash_attention_backward", mutates_args=())
@@ -718,13 +717,13 @@ def attention_backward(
     left: int = -1,
     right: int = -1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    window = (left, right)
-    return backward(q, k, v, out, lse, dout, causal, scale, dlse, window=window)
+    return backward(q, k, v, out, lse, dout, causal, scale, dlse, None, (left, right))
 
 
 @attention.register_fake
-def _(q, k, v, causal, scale, left=-1, right=-1):
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(q, k, v, causal, scale, left=-1, right=-1, exact=False):
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return torch.empty_like(q, dtype=torch.float32 if exact else None), lse
 
 
 @attention_backward.register_fake
@@ -733,16 +732,16 @@ def _(q, k, v, out, lse, dout, dlse, causal, scale, left=-1, right=-1):
 
 
 def remember(ctx, inputs, output) -> None:
-    q, k, v, *ctx.told = inputs  # causal, scale, left, right
+    q, k, v, *ctx.told, _ = inputs  # causal, scale, left, right
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
 
 def gradients(ctx, dout, dlse):
     q, k, v, out, lse = ctx.saved_tensors
-    dout = torch.zeros_like(out) if dout is None else dout
+    dout = torch.zeros_like(q) if dout is None else dout.to(q.dtype)
     given = attention_backward(q, k, v, out, lse, dout, dlse, *ctx.told)
-    return *given, None, None, None, None
+    return *given, None, None, None, None, None
 
 
 attention.register_autograd(gradients, setup_context=remember)
@@ -755,11 +754,13 @@ def flash_attention(
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] = ALL,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse, both differentiable; scale is 1 / sqrt(D) unless given, and window
-    how many keys a query sees to its left and right, -1 for all."""
+    """out and lse, both differentiable; scale is 1 / sqrt(D) unless given. If `exact`,
+    out is kept for backward in float32."""
     scale = checked(q, k, v, scale, window)
-    return attention(q, k, v, causal, scale, *window)
+    out, lse = attention(q, k, v, causal, scale, *window, exact)
+    return out.to(q.dtype), lse
 # --8<-- [end:operator]
 
 
@@ -794,10 +795,9 @@ def demo_test() -> None:
 def demo(device: str) -> None:
     """Causal, four heads of queries on two of keys, against float64; a weak test."""
     generator = torch.Generator().manual_seed(0)
-    heads = (4, 2, 2, 4)
     q, k, v, dout = (
         torch.randn(1, h, 160, 64, generator=generator).to(device, torch.float16)
-        for h in heads
+        for h in (4, 2, 2, 4)
     )
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     out, lse = flash_attention(*leaves, causal=True)

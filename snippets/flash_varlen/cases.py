@@ -7,6 +7,7 @@ import torch
 from snippets.flash_attention import cases as dense
 from snippets.flash_varlen import flash_varlen as flash
 
+TOLERANCE = dense.TOLERANCE
 NEEDS = {
     "seconds": 900,
     "variants": {"descriptors": {"sm": [90, 100, 103]}},
@@ -28,10 +29,7 @@ LIMITS = {
         "wide_accesses": 0.8,
     },
     "varlen_backward_keys": {"matrix_instructions": True, "instructions_per_fma": 7},
-    "varlen_backward_queries": {
-        "matrix_instructions": True,
-        "instructions_per_fma": 6,
-    },
+    "varlen_backward_queries": {"matrix_instructions": True, "instructions_per_fma": 6},
     "flash_delta": {"matrix_instructions": False, "warps": 64},
 }
 

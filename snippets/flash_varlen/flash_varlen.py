@@ -235,11 +235,12 @@ def forward(
     scale: float | None = None,
     descriptors: bool | None = None,
     window: tuple[int, int] = ALL,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse; `descriptors`: how tiles are read, None for what suits the GPU."""
+    """out, float32 if `exact`, and lse. `descriptors`: None for what suits the GPU."""
     scale = checked(q, k, v, cu_q, cu_kv, scale, window)
     cu_q, cu_kv = cu_q.contiguous(), cu_kv.contiguous()
-    out = torch.empty_like(q)
+    out = torch.empty_like(q, dtype=torch.float32 if exact else None)
     (t_q, heads, _), t_kv, count = q.shape, k.shape[0], len(cu_q) - 1
     lse = torch.empty((heads, t_q), dtype=torch.float32, device=q.device)
     if q.numel() == 0 or k.numel() == 0:
@@ -276,7 +277,8 @@ def backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dq, dk, dv, from what `forward` returned and the gradients of that."""
     scale = checked(q, k, v, cu_q, cu_kv, scale, window)
-    check_results(q, {"out": out, "dout": dout}, {"lse": lse, "dlse": dlse})
+    told = {"out": out, "lse": lse, "dout": dout, "dlse": dlse}
+    flash.check_results(q, (q.shape[1], len(q)), "flash_varlen", **told)
     cu_q, cu_kv = cu_q.contiguous(), cu_kv.contiguous()
     dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
     if q.numel() == 0 or k.numel() == 0:
@@ -371,27 +373,6 @@ def rises(cu: list[int], rows: int) -> bool:
     return cu[0] == 0 and cu[-1] == rows and cu == sorted(cu)
 
 
-def check_results(
-    q: torch.Tensor,
-    rows: dict[str, torch.Tensor],
-    numbers: dict[str, torch.Tensor | None],
-) -> None:
-    """See that `rows` are as q, and `numbers` one float32 a row and head.
-
-    Raises:
-        ValueError: one is not.
-    """
-    due = [(name, x, tuple(q.shape), q.dtype) for name, x in rows.items()]
-    one_each = (q.shape[1], len(q))
-    due += [(name, x, one_each, torch.float32) for name, x in numbers.items()]
-    for name, x, shape, dtype in due:
-        if x is not None and (tuple(x.shape), x.dtype) != (shape, dtype):
-            raise ValueError(
-                f"flash_varlen: {name} is {tuple(x.shape)} of {x.dtype}; with this q "
-                f"it must be {shape} of {dtype}"
-            )
-
-
 # --8<-- [start:operator]
 @torch.library.custom_op("warpshelf::flash_varlen", mutates_args=())
 def attention(
@@ -404,8 +385,10 @@ def attention(
     scale: float,
     left: int,
     right: int,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return forward(q, k, v, cu_q, cu_kv, causal, scale, window=(left, right))
+    told = {"window": (left, right), "exact": exact}
+    return forward(q, k, v, cu_q, cu_kv, causal, scale, **told)
 
 
 @torch.library.custom_op("warpshelf::flash_varlen_backward", mutates_args=())
@@ -429,9 +412,9 @@ def attention_backward(
 
 
 @attention.register_fake
-def _(q, k, v, cu_q, cu_kv, causal, scale, left, right):
+def _(q, k, v, cu_q, cu_kv, causal, scale, left, right, exact=False):
     lse = q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
-    return torch.empty_like(q), lse
+    return torch.empty_like(q, dtype=torch.float32 if exact else None), lse
 
 
 @attention_backward.register_fake
@@ -440,17 +423,17 @@ def _(q, k, v, cu_q, cu_kv, out, lse, dout, dlse, causal, scale, left, right):
 
 
 def remember(ctx, inputs, output) -> None:
-    *tensors, ctx.causal, ctx.scale, ctx.left, ctx.right = inputs
+    *tensors, ctx.causal, ctx.scale, ctx.left, ctx.right, _ = inputs
     ctx.save_for_backward(*tensors, *output)
     ctx.set_materialize_grads(False)
 
 
 def gradients(ctx, dout, dlse):
     *tensors, out, lse = ctx.saved_tensors
-    dout = torch.zeros_like(out) if dout is None else dout
+    dout = torch.zeros_like(tensors[0]) if dout is None else dout.to(tensors[0].dtype)
     told = (ctx.causal, ctx.scale, ctx.left, ctx.right)
     given = attention_backward(*tensors, out, lse, dout, dlse, *told)
-    return *given, None, None, None, None, None, None
+    return *given, None, None, None, None, None, None, None
 
 
 attention.register_autograd(gradients, setup_context=remember)
@@ -465,10 +448,12 @@ def flash_varlen(
     causal: bool = False,
     scale: float | None = None,
     window: tuple[int, int] = ALL,
+    exact: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out and lse, both differentiable, as flash_attention's of each sequence."""
     scale = checked(q, k, v, cu_q, cu_kv, scale, window)
-    return attention(q, k, v, cu_q, cu_kv, causal, scale, *window)
+    out, lse = attention(q, k, v, cu_q, cu_kv, causal, scale, *window, exact)
+    return out.to(q.dtype), lse
 # --8<-- [end:operator]
 
 

@@ -283,6 +283,21 @@ def test_attention_gradients_arrive_through_autograd() -> None:
     assert all(is_close(x.grad, due.grad) for x, due in zip(leaves, exact, strict=True))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
+def test_no_chunk_rounds_what_is_summed() -> None:
+    q, k, v = (x.detach().bfloat16() for x in draw_qkv())
+    q, dout = 8 * q, q
+    truth = cases.reference("attention backward", 0, 0, True, None, q, k, v, q, q, dout)
+    found = {}
+    for chunk in (50, 9):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        told = {"causal": True, "chunk_q": 50, "chunk_kv": chunk, "exact": True}
+        out, _ = blockwise.blockwise_attention(*leaves, **told)
+        found[chunk] = torch.autograd.grad(out, leaves, dout)
+        assert all(is_close(x, due, 3.5e-3) for x, due in zip(found[chunk], truth, strict=True))
+    assert is_close(found[9][2], found[50][2].double(), 1e-3)  # dv, in which out has no part
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -84,6 +84,20 @@ def test_the_gradient_of_a_sum_is_read_though_it_is_one_number() -> None:
     assert all(torch.equal(x.grad, due) for x, due in zip(qkv, wanted, strict=True))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
+def test_an_exact_out_takes_the_largest_error_from_gradients() -> None:
+    """Where a row sees one key, dS is what is left of two numbers of which one was rounded."""
+    q, k, v, dout = draw_heads(2, 1, 1, 2, s=70, d=32, dtype=torch.bfloat16)
+    q *= 8
+    truth = cases.reference("backward", True, None, -1, -1, q, k, v, None, None, dout)
+    for exact, limit in ((False, 8e-3), (True, 3.5e-3)):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        out, _ = flash.flash_attention(*leaves, causal=True, exact=exact)
+        found = torch.autograd.grad(out, leaves, dout)
+        assert out.dtype is found[0].dtype is torch.bfloat16
+        assert all(is_close(x, due, limit) for x, due in zip(found, truth, strict=True))
+
+
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     q, k, v, dout = draw_heads(4, 2, 2, 4, s=70, dtype=torch.float16)

@@ -69,6 +69,17 @@ def test_gradients_of_out_and_lse_arrive_through_autograd(qkv: list) -> None:
     assert all(is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
+def test_an_exact_out_takes_the_largest_error_from_gradients() -> None:
+    q, k, v, dout = draw_packed_heads(2, 1, 1, 2, d=32, dtype=torch.bfloat16)
+    q *= 8
+    truth = cases.truth(True, None, -1, -1, 0, 0, *make_starts(), q, k, v, dout)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    out, _ = flash.flash_varlen(*leaves, *make_starts(), causal=True, exact=True)
+    found = torch.autograd.grad(out, leaves, dout)
+    assert all(is_close(x, due, 3.5e-3) for x, due in zip(found, truth, strict=True))
+
+
 @pytest.mark.exhaustive("shapes beyond its cases")
 @pytest.mark.parametrize("descriptors", [False, True], ids=["pointers", "descriptors"])
 def test_a_sequence_is_not_touched_by_its_neighbours(descriptors: bool) -> None:
