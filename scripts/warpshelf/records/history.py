@@ -237,7 +237,7 @@ def _measured_part(record: Record) -> Record:
 def parse_kept(data: bytes) -> Record | str:
     """What is kept of a record as it was written, or why nothing is."""
     try:
-        value = json.loads(data)
+        value = store.restore_results(json.loads(data))
     except (ValueError, RecursionError):
         return "is not the JSON of a record" if data else "is missing from this clone"
     if not isinstance(value, dict):

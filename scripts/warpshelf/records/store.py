@@ -1,9 +1,10 @@
 """The records of one snippet, by machine: reading, placing and renewing them.
 
-A record of a GPU is evidence, and stands in its file as it is. That of a CPU can be made again
-anywhere, so its file is kept short: rows have their names once, in `columns`; rows of `due` that
-follow from its `cases` are left out (`claim_check`); what is bulky is `packed` beside it, with its
-views (look/view_store.py).
+A record of a GPU is evidence. One that a job has signed stands in its file as it is; of others the
+results are `packed` inside it, compressed. That of a CPU can be made again anywhere, so its file is
+kept shorter still: rows have their names once, in `columns`; rows of `due` that follow from its
+`cases` are left out (`claim_check`); what is bulky is `packed` beside it, with its views
+(look/view_store.py).
 
 Where two runs of the same code on one kind of device disagree by more than their spread, a reader
 should see both, with their drivers and clocks. A record is known by its key, the name of its file:
@@ -12,6 +13,7 @@ the first is `<slug>.json`, further ones are `<slug>.2.json` and so on.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -32,7 +34,8 @@ from warpshelf.records.schema import MACHINE, RECORD, SCHEMA, Record, result_key
 MOST = 9  # records of one kind of device; more of them tell a reader nothing
 NUMBER = re.compile(r"[2-9]")
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
-BULKY = ("grids", "space", "timelines")
+BULKY = ("facts", "grids", "predictions", "space", "timelines")
+RESULTS = ("cases", "compiled", "space")  # of a record of a GPU: what is packed inside it
 ROWS: dict[str, dict[str, Any]] = {
     "results": schema.RESULT,
     "facts": schema.FACT,
@@ -131,7 +134,7 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
         if size > largest:
             mend = "give a file that `shelf run --out FILE` wrote"
             raise file_error(shown, f"is larger than {largest} bytes", mend)
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)
+        value = restore_results(json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys))
         if flaw := files.json_flaw(value):
             raise ValueError(flaw)
     except OSError as error:
@@ -141,6 +144,25 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
         line = getattr(error, "lineno", None)
         raise file_error(shown, f"is not the JSON of a record: {error}", AGAIN, line) from None
     return value
+
+
+def restore_results(value: Any) -> Any:
+    """A record of a GPU with its results, where `value` has them packed; ValueError if it cannot be
+    unpacked."""
+    if not isinstance(value, dict) or not isinstance(packed := value.get("packed"), str):
+        return value
+    results = files.unpack_json(base64.b85decode(packed))
+    if not isinstance(results, dict) or not results.keys() <= {*RESULTS}:
+        raise ValueError("what is packed are not its results")
+    return {key: one for key, one in value.items() if key != "packed"} | results
+
+
+def packed_text(record: Record) -> str:
+    """A record of a GPU as its file has it, the results packed."""
+    ordered = files.order_keys(record, RECORD)
+    results = {key: ordered.pop(key) for key in RESULTS if key in ordered}
+    packed = base64.b85encode(files.pack_json(results)).decode()
+    return files.pretty_json({**ordered, "packed": packed})
 
 
 def schema_version(value: object) -> int:
@@ -321,7 +343,9 @@ def plan_write(
     same = old is not None and all(old.get(part) == record.get(part) for part in parts)
     renewed = old is None or not (same or is_outranked(record, old))
     if renewed and slug != CPU:
-        batch.write(path, schema.record_text(record))
+        batch.write(
+            path, packed_text(record) if attestation is None else schema.record_text(record)
+        )
     elif renewed:
         text, bulk = _pack_record(record)
         batch.write(path, text)
