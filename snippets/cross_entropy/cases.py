@@ -225,7 +225,7 @@ def reference(which, hidden, weight, target, dloss=None, dlse=None):
     step = max(1, HELD // (8 * max(v, 1)))
     for first in range(0, t, step):
         rows = slice(first, first + step)
-        h, wanted = hidden[rows].double(), target[rows]
+        h, wanted = hidden[rows].double(), target[rows].long()
         x = h @ w.T
         total = torch.logsumexp(x, -1)
         counts = wanted != IGNORED

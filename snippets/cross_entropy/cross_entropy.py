@@ -400,7 +400,8 @@ def backward(
     descriptors: bool | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """dhidden and dweight; a slice of the logits' gradients is in memory at a time."""
-    t, v, d = checked(hidden, weight, target, ignore_index)
+    rows = {"top": top, "rest": rest, "dloss": dloss, "dlse": dlse}
+    t, v, d = checked(hidden, weight, target, ignore_index, **rows)
     dhidden = torch.empty((t, d), dtype=hidden.dtype, device=hidden.device)
     dweight = torch.empty((v, d), dtype=hidden.dtype, device=hidden.device)
     if not (t and v and d):
@@ -512,7 +513,8 @@ def whole(
     dlse: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The naive way, all logits in memory: loss and lse; with dloss gradients too."""
-    t, v, d = checked(hidden, weight, target, ignore_index)
+    told = {"dloss": dloss, "dlse": dlse}
+    t, v, d = checked(hidden, weight, target, ignore_index, **told)
     if not (t and v and d):
         rows = trivial(hidden, v, target, ignore_index)
         none = torch.zeros_like(hidden), torch.zeros_like(weight)
@@ -559,15 +561,25 @@ def trivial(
 
 
 def checked(
-    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, ignore_index: int
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    target: torch.Tensor,
+    ignore_index: int,
+    **rows: torch.Tensor | None,
 ) -> tuple[int, int, int]:
-    """T, V and D, after a look at all that they belong to.
+    """T, V and D, after a look at all that they belong to, and at a number a row.
 
     Raises:
-        TypeError, ValueError: see `check_forms` and `check_targets`.
+        TypeError, ValueError: see `check_forms` and `check_targets`; or of `rows`.
     """
     check_forms(hidden, weight, target)
     check_targets(target, len(weight), ignore_index)
+    for name, x in rows.items():
+        if x is not None and (x.shape, x.device) != (target.shape, target.device):
+            raise ValueError(
+                f"cross_entropy: {name} is {tuple(x.shape)} on {x.device}; make it "
+                f"{tuple(target.shape)} on {target.device}, as target is"
+            )
     return len(hidden), len(weight), hidden.shape[1]
 
 

@@ -426,8 +426,8 @@ def together(name: str, x: torch.Tensor, first: torch.Tensor) -> None:
             f"fp8_gemm: {name} is on {x.device}, but the first operand on "
             f"{first.device}; bring them together"
         )
-    if x.device.type == "cpu" and torch.cuda.is_available():
-        raise TypeError(f"fp8_gemm: {name} is on the CPU, which has a GPU; move it")
+    if x.is_meta or x.device.type == "cpu" and torch.cuda.is_available():
+        raise TypeError(f"fp8_gemm: {name} is on {x.device}; move it to the GPU")
 
 
 def checked_values(x: torch.Tensor, share: str) -> None:

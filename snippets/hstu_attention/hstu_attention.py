@@ -536,10 +536,10 @@ def checked(
                 f"{who}: bias requires a gradient, and these kernels have none of it; "
                 "detach it"
             )
-    if not (0 < longest < math.inf and math.isfinite(alpha)):
+    if not (0 < longest <= PACKED.value and math.isfinite(alpha)):
         raise ValueError(
-            f"{who}: longest = {longest} and alpha = {alpha}; give a positive finite "
-            "and a finite number"
+            f"{who}: longest = {longest} and alpha = {alpha}; give a positive number "
+            "up to 2**30 and a finite one"
         )
     if window is not None and window < 0:
         raise ValueError(

@@ -125,10 +125,11 @@ def reference(which: str, *told: object) -> tuple[torch.Tensor, ...]:
         x, weight, bias, eps = told
         x, n = x.double(), max(x.shape[-1], 1)
         mean = x.sum(-1) / n
-        off = x - mean[:, None]
+        off = x - mean[..., None]
         rstd = (off.square().sum(-1) / n + eps).rsqrt()
-        y = off * rstd[:, None] * (1 if weight is None else weight.double())
-        return y + (0 if bias is None else bias.double()), mean, rstd
+        y = off * rstd[..., None] * (1 if weight is None else weight.double())
+        y += 0 if bias is None else bias.double()
+        return y, mean.flatten(), rstd.flatten()
     dy, x, weight, bias, mean, rstd = told
     n = max(x.shape[-1], 1)
     dy, rstd = dy.double(), rstd.double()[:, None]

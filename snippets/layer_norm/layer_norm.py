@@ -375,10 +375,11 @@ def backward(
     rows, grads = rows_of(x), rows_of(dy)
     m, n = rows.shape
     for name, tensor in {"mean": mean, "rstd": rstd}.items():
-        if tensor.numel() != m or tensor.dtype is not torch.float32:
+        told = tensor.shape, tensor.dtype, tensor.device
+        if told != ((m,), torch.float32, x.device):
             raise ValueError(
-                f"layer_norm: {name} is {tuple(tensor.shape)} of {tensor.dtype}; with "
-                f"this x it must be ({m},) of torch.float32"
+                f"layer_norm: {name} is {tuple(told[0])} of {told[1]} on {told[2]}; "
+                f"with this x it must be ({m},) of torch.float32 on {x.device}"
             )
     dx = torch.empty((m, n), dtype=x.dtype, device=x.device)
     found = [
@@ -459,10 +460,9 @@ def check(
                 f"layer_norm: {name} is {tensor.dtype}, none of float32, float16, "
                 "bfloat16; convert it first"
             )
-        if tensor.device != x.device:
+        if tensor.device != x.device or x.device.type == "meta":
             raise TypeError(
-                f"layer_norm: {name} is on {tensor.device}, but x on {x.device}; bring "
-                "them together"
+                f"layer_norm: {name} is on {tensor.device}; bring all to one GPU"
             )
         if tensor.shape != due.get(name, x.shape):
             raise ValueError(

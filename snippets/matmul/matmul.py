@@ -417,6 +417,31 @@ def product(
 # --8<-- [end:launch]
 
 
+def check_alike(operands: dict[str, torch.Tensor | None]) -> None:
+    """See that all are matrices, or a bias, of one dtype on one device. Raises as
+    `checked` does."""
+    first, a = next(iter(operands.items()))
+    for name, tensor in operands.items():
+        if tensor is None:
+            continue
+        if tensor.dtype not in DTYPES:
+            raise TypeError(
+                f"matmul: {name} is {tensor.dtype}, none of float16, bfloat16, "
+                "float32; convert it first"
+            )
+        if (tensor.dtype, tensor.device) != (a.dtype, a.device):
+            raise TypeError(
+                f"matmul: {name} is {tensor.dtype} on {tensor.device}, but {first} "
+                f"{a.dtype} on {a.device}; bring them together"
+            )
+        if tensor.ndim != (dimensions := 1 if name == "bias" else 2):
+            raise ValueError(
+                f"matmul: {name} has {tensor.ndim} dimensions; give it {dimensions}"
+            )
+    if a.is_meta or a.device.type == "cpu" and torch.cuda.is_available():
+        raise TypeError(f"matmul: {first} is on {a.device}; move it to the GPU")
+
+
 def checked(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -436,26 +461,7 @@ def checked(
             f"matmul: activation {activation!r} is none of {known}; "
             "apply another afterwards"
         )
-    named = {"a": (a, 2), "b": (b, 2), "bias": (bias, 1), "residual": (residual, 2)}
-    for name, (tensor, dimensions) in named.items():
-        if tensor is None:
-            continue
-        if tensor.dtype not in DTYPES:
-            raise TypeError(
-                f"matmul: {name} is {tensor.dtype}, none of float16, bfloat16, "
-                "float32; convert it first"
-            )
-        if (tensor.dtype, tensor.device) != (a.dtype, a.device):
-            raise TypeError(
-                f"matmul: {name} is {tensor.dtype} on {tensor.device}, but a {a.dtype} "
-                f"on {a.device}; bring them together"
-            )
-        if tensor.ndim != dimensions:
-            raise ValueError(
-                f"matmul: {name} has {tensor.ndim} dimensions; give it {dimensions}"
-            )
-    if a.device.type == "cpu" and torch.cuda.is_available():
-        raise TypeError("matmul: a is on the CPU, which has a GPU; move it there")
+    check_alike({"a": a, "b": b, "bias": bias, "residual": residual})
     (m, k), (depth, n) = a.shape, b.shape
     if k != depth:
         raise ValueError(
@@ -503,9 +509,19 @@ def operator(
     return c, a.new_empty(0) if z is None else z
 
 
+def check_slope(dc: torch.Tensor, z: torch.Tensor) -> None:
+    """See that dc is as z. Raises as `checked` does."""
+    check_alike({"dc": dc, "z": z})
+    if dc.shape != z.shape:
+        raise ValueError(
+            f"matmul: dc is {tuple(dc.shape)}; with this z it must be {tuple(z.shape)}"
+        )
+
+
 @torch.library.custom_op("warpshelf::matmul_slope", mutates_args=())
 def slope(dc: torch.Tensor, z: torch.Tensor, activation: str) -> torch.Tensor:
     """dz = dc * activation'(z)."""
+    check_slope(dc, z)
     dc, z = dc.contiguous(), z.contiguous()
     dz = torch.empty_like(dc)
     if size := dz.numel():
@@ -524,6 +540,7 @@ def _(a, b, bias, residual, activation, keep):
 
 @slope.register_fake
 def _(dc, z, activation):
+    check_slope(dc, z)
     return dc.new_empty(dc.shape)
 
 

@@ -148,7 +148,7 @@ def reference(q, cache, table, lengths, scale, rope, *_) -> tuple[torch.Tensor, 
     lse = torch.full((b, t, h), float("-inf"), **double)
     if q.is_meta or q.numel() == 0 or cache.numel() == 0:
         return out, lse
-    for row, length in enumerate(lengths.tolist()):
+    for row, length in enumerate(lengths.clamp(max=table.shape[1] * page).tolist()):
         if length == 0:
             continue
         at = table[row, : -(-length // page)].long()

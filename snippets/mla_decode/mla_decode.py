@@ -326,6 +326,8 @@ def decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out and lse; `chunk`: rows a part, None for what suits; `by_head`: naively."""
     longest = checked(q, cache, table, lengths, scale, rope, longest)
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"mla_decode: chunk = {chunk} rows a part; give 1 up")
     b, t, h, width = q.shape
     latent = width - rope
     page = cache.shape[1]
@@ -410,8 +412,9 @@ def checked(
     for name, size, most in (("L", latent, MAX_L), ("R", rope, MAX_R)):
         if not 16 <= size <= most or size & (size - 1):
             raise ValueError(
-                f"mla_decode: {name} = {size} is no power of two from 16 to {most}; "
-                "give q L + R columns, the last `rope` of them turned"
+                f"mla_decode: {name} = {size}, of {width} columns with rope = {rope}, "
+                f"is no power of two from 16 to {most}; give q L + R columns, the last "
+                "`rope` of them turned"
             )
     if cache.shape[2] != width or cache.shape[1] == 0:
         raise ValueError(

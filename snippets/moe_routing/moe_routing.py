@@ -370,7 +370,10 @@ def choose_backward(
     gate: Gate,
 ) -> torch.Tensor:
     """dlogits, contiguous."""
+    check_rows("logits", logits)
     t, e = logits.shape
+    due = {"experts": (t, gate.k), "dweights": (t, gate.k), "dmean": (e,)}
+    check_beside(logits, due, experts, dweights, dmean)
     dlogits = torch.empty((t, e), dtype=logits.dtype, device=logits.device)
     if t:
         e2 = triton.next_power_of_2(e)
@@ -415,7 +418,7 @@ def sorted_by(
     check_sort(experts, e, capacity, align)
     experts = experts.contiguous()
     copies, device = experts.numel(), experts.device
-    limit = LAST.value if capacity is None else capacity
+    limit = LAST.value if capacity is None else min(capacity, LAST.value)
 
     def new(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.int32, device=device)
@@ -456,7 +459,10 @@ def gathered(
 ) -> torch.Tensor:
     """x (T, H) -> (S, H) by slot, each by the weight of its copy."""
     check_rows("x", x)
-    s, h = sources.shape[0], x.shape[1]
+    s, (t, h) = sources.numel(), x.shape
+    check_beside(x, {"sources": (s,), "weights": (t, k)}, sources, weights)
+    if k < 1:
+        raise ValueError(f"moe_routing: k = {k} copies of a token; give 1 or more")
     y = torch.empty((s, h), dtype=x.dtype, device=x.device)
     if y.numel():
         rows, cols = tiles(s, h)
@@ -474,7 +480,8 @@ def summed(
 ) -> torch.Tensor:
     """y (S, H) -> (T, H), the weighted sum of each token's copies."""
     check_rows("y", y)
-    (t, k), h = slots.shape, y.shape[1]
+    (t, k), h = (1, *slots.shape)[-2:], y.shape[1]
+    check_beside(y, {"slots": (t, k), "weights": (t, k)}, slots, weights)
     x = torch.empty((t, h), dtype=y.dtype, device=y.device)
     if x.numel():
         rows, cols = tiles(t, h)
@@ -489,7 +496,9 @@ def summed(
 
 def weighed(dx: torch.Tensor, y: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     """Gradient of the weights (T, K), float32."""
-    (t, k), h = slots.shape, y.shape[1]
+    check_rows("y", y)
+    (t, k), h = (1, *slots.shape)[-2:], y.shape[1]
+    check_beside(y, {"dx": (t, h), "slots": (t, k)}, dx, slots)
     dweights = torch.empty((t, k), dtype=torch.float32, device=y.device)
     if t * k:
         rows, cols = tiles(t * k, h) if h else (1, 1)
@@ -502,6 +511,27 @@ def weighed(dx: torch.Tensor, y: torch.Tensor, slots: torch.Tensor) -> torch.Ten
 # --8<-- [end:launch]
 
 
+def check_place(name: str, x: torch.Tensor) -> None:
+    """See that a kernel can read x."""
+    if x.is_meta or x.device.type == "cpu" and torch.cuda.is_available():
+        raise TypeError(f"moe_routing: {name} is on {x.device}; move it to the GPU")
+
+
+def check_beside(x: torch.Tensor, due: dict[str, tuple], *given) -> None:
+    """See that what is given beside x has its due shape, on one device, or is None."""
+    for (name, shape), one in zip(due.items(), given, strict=True):
+        if one is None:
+            continue
+        whole = name in ("experts", "slots", "sources")
+        told = one.shape, one.device, one.is_floating_point()
+        if told != (shape, x.device, not whole):
+            raise ValueError(
+                f"moe_routing: {name} is {tuple(one.shape)} of {one.dtype} on "
+                f"{one.device}; give {shape} of {'int32' if whole else 'float32'} on "
+                f"{x.device}"
+            )
+
+
 def check_rows(name: str, x: torch.Tensor) -> None:
     """See that rows to move are a matrix of a known dtype."""
     if x.dtype not in DTYPES:
@@ -511,10 +541,7 @@ def check_rows(name: str, x: torch.Tensor) -> None:
         )
     if x.ndim != 2:
         raise ValueError(f"moe_routing: {name} has {x.ndim} dimensions; give it 2")
-    if x.device.type == "cpu" and torch.cuda.is_available():
-        raise TypeError(
-            f"moe_routing: {name} is on the CPU, which has a GPU; move it there"
-        )
+    check_place(name, x)
 
 
 def check_gate(logits: torch.Tensor, bias: torch.Tensor | None, gate: Gate) -> None:
@@ -550,22 +577,16 @@ def check_gate(logits: torch.Tensor, bias: torch.Tensor | None, gate: Gate) -> N
             f"moe_routing: k = {gate.k} of {some} experts that may be chosen; "
             f"give 1 to {some}"
         )
-    if bias is not None:
-        if bias.dtype != torch.float32 or bias.device != logits.device:
-            raise TypeError(
-                f"moe_routing: bias is {bias.dtype} on {bias.device}; give float32 on "
-                f"{logits.device}"
-            )
-        if bias.shape != (e,):
-            raise ValueError(
-                f"moe_routing: bias is {tuple(bias.shape)}; give it {e} numbers"
-            )
+    if bias is not None and bias.dtype != torch.float32:
+        raise TypeError(f"moe_routing: bias is {bias.dtype}; give float32")
+    check_beside(logits, {"bias": (e,)}, bias)
 
 
 def check_sort(experts: torch.Tensor, e: int, capacity: int | None, align: int) -> None:
     """See that choices can be sorted."""
     if experts.dtype != torch.int32:
         raise TypeError(f"moe_routing: experts is {experts.dtype}; give int32")
+    check_place("experts", experts)
     if experts.ndim != 2:
         raise ValueError(
             f"moe_routing: experts has {experts.ndim} dimensions; give it 2"
@@ -579,8 +600,8 @@ def check_sort(experts: torch.Tensor, e: int, capacity: int | None, align: int) 
         )
     if room(experts.numel(), e, capacity, align) >= 2**31 - BLOCK:
         raise ValueError(
-            f"moe_routing: {experts.numel()} copies of tokens pass 2**31 slots; split "
-            "the batch"
+            f"moe_routing: {experts.numel()} copies of tokens, with align {align}, "
+            "pass 2**31 slots; split the batch"
         )
 
 

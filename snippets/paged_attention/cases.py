@@ -165,7 +165,7 @@ def reference(q, k, v, table, lengths, scale, *_) -> tuple[torch.Tensor, torch.T
     if q.is_meta or q.numel() == 0 or k.numel() == 0:
         return out, lse
     scale = d**-0.5 if scale is None else scale
-    for row, length in enumerate(lengths.tolist()):
+    for row, length in enumerate(lengths.clamp(max=table.shape[1] * page).tolist()):
         at = table[row, : -(-length // page)].long()
         pos = torch.arange(length, device=q.device)
         limit = length - t + 1 + torch.arange(t, device=q.device)

@@ -282,6 +282,8 @@ def decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out and lse; `chunk`: keys a part, None for what suits; `by_head`: naively."""
     scale, longest = checked(q, k, v, table, lengths, scale, longest)
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"paged_attention: chunk = {chunk} keys a part; give 1 up")
     b, t, h_q, d = q.shape
     page, h_kv = k.shape[1:3]
     out = torch.empty_like(q)

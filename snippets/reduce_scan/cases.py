@@ -59,7 +59,7 @@ def sum_of_rows(op: str, x: torch.Tensor):
     if op == "max":
         y = x.amax(-1)
         index = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
-        return y, torch.where(x == y[:, None], index, x.shape[-1]).amin(-1)
+        return y, torch.where(x == y[..., None], index, x.shape[-1]).amin(-1)
     return x.sum(-1) if op == "sum" else torch.logsumexp(x, -1)
 
 

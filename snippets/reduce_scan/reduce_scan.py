@@ -556,9 +556,9 @@ def check(given: dict[str, torch.Tensor | None], offsets: torch.Tensor | None) -
 
     Raises:
         TypeError: a dtype is none of the three, or a tensor is on another device.
-        ValueError: offsets are no list.
+        ValueError: offsets are no list, or gates not as x.
     """
-    (first, x), *_ = given.items()
+    x = next(iter(given.values()))
     for name, tensor in {**given, "offsets": offsets}.items():
         dtypes = (torch.float32, torch.float16, torch.bfloat16)
         if name == "offsets":
@@ -568,9 +568,11 @@ def check(given: dict[str, torch.Tensor | None], offsets: torch.Tensor | None) -
         if tensor.dtype not in dtypes:
             known = ", ".join(str(each).removeprefix("torch.") for each in dtypes)
             refuse(TypeError, f"{name}: {tensor.dtype} is none of {known}; convert it")
-        if tensor.device != x.device:
-            where = f"{tensor.device}, but {first} on {x.device}"
-            refuse(TypeError, f"{name} is on {where}; bring them together")
+        if tensor.device != x.device or x.is_meta:
+            refuse(TypeError, f"{name} is on {tensor.device}; bring all to one GPU")
+        if name == "gates" and tensor.shape != x.shape:
+            told = f"{tuple(tensor.shape)}; they must be as x, {tuple(x.shape)}"
+            refuse(ValueError, f"gates are {told}")
     if offsets is not None and (offsets.ndim != 1 or len(offsets) == 0):
         shape = tuple(offsets.shape)
         refuse(ValueError, f"offsets are {shape}; give a list, one more than segments")
@@ -709,9 +711,6 @@ def scanned(
 ) -> torch.Tensor:
     """The scan, or back: h[i] = gates[i + 1] * h[i + 1] + x[i]."""
     check({"x": x, "gates": gates}, offsets)
-    if gates is not None and gates.shape != x.shape:
-        shape = tuple(gates.shape)
-        refuse(ValueError, f"gates are {shape}; they must be as x, {tuple(x.shape)}")
     h = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if offsets is not None:
         flat(x, "x")

@@ -126,7 +126,8 @@ def reference(which: str, *told: object) -> tuple[torch.Tensor, ...]:
         x = x.double() if residual is None else x.double() + residual.double()
         mean = x.square().sum(-1) / max(x.shape[-1], 1)
         rstd = (mean + eps).rsqrt()
-        y = x * rstd[:, None] * (1 if weight is None else weight.double())
+        y = x * rstd[..., None] * (1 if weight is None else weight.double())
+        rstd = rstd.flatten()
         return (y, rstd) if residual is None else (y, x, rstd)
     dy, x, weight, rstd, dtotal = told
     dy, x_hat = dy.double(), x.double() * rstd.double()[:, None]

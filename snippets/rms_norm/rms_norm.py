@@ -346,10 +346,10 @@ def backward(
     variant = chosen("backward", variant, x)
     rows, grads, past = rows_of(x), rows_of(dy), rows_of(dtotal)
     m, n = rows.shape
-    if rstd.numel() != m or rstd.dtype is not torch.float32:
+    if (rstd.shape, rstd.dtype, rstd.device) != ((m,), torch.float32, x.device):
         raise ValueError(
-            f"rms_norm: rstd is {tuple(rstd.shape)} of {rstd.dtype}; with this x it "
-            f"must be ({m},) of torch.float32"
+            f"rms_norm: rstd is {tuple(rstd.shape)} of {rstd.dtype} on {rstd.device}; "
+            f"with this x it must be ({m},) of torch.float32 on {x.device}"
         )
     dx = torch.empty((m, n), dtype=x.dtype, device=x.device)
     dweight = None if weight is None else torch.empty_like(weight).contiguous()
@@ -427,10 +427,9 @@ def check(
                 f"rms_norm: {name} is {tensor.dtype}, none of float32, float16, "
                 "bfloat16; convert it first"
             )
-        if tensor.device != x.device:
+        if tensor.device != x.device or x.device.type == "meta":
             raise TypeError(
-                f"rms_norm: {name} is on {tensor.device}, but x on {x.device}; bring "
-                "them together"
+                f"rms_norm: {name} is on {tensor.device}; bring all to one GPU"
             )
         if tensor.shape != due[name]:
             raise ValueError(

@@ -6,8 +6,8 @@ Bytes   8 * Z * Y * X a sweep, and halos; a sweep is T steps, 1, 2 or 4
 FLOPs   8 for each cell and step
 Error   within 5e-6 of a float64 reference, and the same bits by every way
 Raises  TypeError for another dtype or steps that are no integer; ValueError for a grid
-        that has not three dimensions or is not dense, steps below 0, a side over
-        MAX_SIDE, more blocks than 2**31 - 1, or a way that is not in WAYS
+        that has not three dimensions or is not dense, steps outside 0 ... MAX_STEPS,
+        a side over MAX_SIDE, more blocks than 2**31 - 1, or a way that is not in WAYS
 Source  nguyen-35d-blocking, micikevicius-finite-difference, meng-skadron-ghost-zones
 """
 
@@ -24,6 +24,7 @@ from snippets import cuda
 
 KERNELS = cuda.Source(Path(__file__).with_suffix(".cu"))
 MAX_SIDE = 2**31 - 256  # so that a tile's end is still an int
+MAX_STEPS = 2**20  # of a call, which queues them all at once
 
 
 class Way(NamedTuple):
@@ -117,6 +118,10 @@ def advance(
         raise TypeError(f"stencil: steps = {steps!r} is no integer; pass int(steps)")
     if steps < 0:
         raise ValueError(f"stencil: steps = {steps} is below 0; no step can be undone")
+    if steps > MAX_STEPS:
+        raise ValueError(
+            f"stencil: steps = {steps} is over {MAX_STEPS}; call it several times"
+        )
     if max(x.shape) > MAX_SIDE:
         raise ValueError(
             f"stencil: a side of {max(x.shape)} is over {MAX_SIDE}; split the grid"

@@ -244,6 +244,8 @@ def check(named: dict[str, torch.Tensor]) -> None:
             f"swiglu: {name} is {gate.dtype}, none of float32, float16, bfloat16; "
             "convert it first"
         )
+    if gate.device.type == "meta":
+        raise TypeError(f"swiglu: {name} is on meta; bring all to one GPU")
     if gate.ndim == 0:
         raise ValueError(f"swiglu: {name} has 0 dimensions and so no row; give it one")
     for other, tensor in others:

@@ -86,7 +86,9 @@ def total(x: torch.Tensor, way: str = "shuffle") -> torch.Tensor:
     _known(way, SUMS, "sum")
     _dense(x, *TYPES)
     if way == "redux" and x.dtype != torch.int32:
-        raise TypeError("warp_primitives: redux adds int32 alone; sum by shuffle")
+        raise TypeError(
+            f"warp_primitives: x is {x.dtype}, and redux adds int32; sum by shuffle"
+        )
     source = LIBRARIES if way in ("groups", "cub") else KERNELS
     kernel = f"sum_of<{SUMS[way]}, {TYPES[x.dtype]}>"
     while True:  # twice at most: the sums of all blocks are few

@@ -119,7 +119,7 @@ def test_rows_too_long_for_one_pass() -> None:
         ((draw_rows(),), ValueError, "0 dimensions"),
         ((draw_rows(2, 3), draw_rows(4)), ValueError, r"weight is \(4,\); with x \(2, 3\) it"),
         ((draw_rows(2, 3), None, draw_rows(3, 1)), ValueError, r"bias is \(3, 1\)"),
-        ((draw_rows(2, 3), draw_rows(3).to("meta")), TypeError, "weight is on meta, but x on"),
+        ((draw_rows(2, 3), draw_rows(3).to("meta")), TypeError, "weight is on meta; bring all"),
         ((draw_rows(2, 3), None, None, -1.0), ValueError, "eps = -1.0 is not from 0 up"),
     ],
 )

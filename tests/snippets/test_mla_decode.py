@@ -165,7 +165,7 @@ def test_tiles_fit_shared_memory(arch: int) -> None:
         (lambda q, c, t, n: (q, c, t[0], n), ValueError, "table has 1 dimensions"),
         (lambda q, c, t, n: (q, c[..., 1:], t, n), ValueError, "do not fit"),
         (lambda q, c, t, n: (q, c[:, :0], t, n), ValueError, "one slot or more"),
-        (lambda q, c, t, n: (q[..., 1:], c, t, n), ValueError, "L = 63 is no power of two"),
+        (lambda q, c, t, n: (q[..., 1:], c, t, n), ValueError, "L = 63, of 79 columns"),
         (lambda q, c, t, n: (q, c, t[:2], n), ValueError, "2 rows of the table and 3"),
         (lambda q, c, t, n: (q, c, t, n[:1]), ValueError, "1 lengths for 3 sequences"),
     ],

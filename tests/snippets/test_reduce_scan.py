@@ -181,7 +181,7 @@ def test_a_segment_past_two_to_the_31_alone() -> None:
             "scan",
             (draw_numbers(3), draw_numbers(3).to("meta")),
             TypeError,
-            "gates is on meta, but x on",
+            "gates is on meta; bring all",
         ),
         ("scan", (draw_numbers(),), ValueError, "0 dimensions"),
         ("rows", ("max", draw_numbers(2, 0)), ValueError, "N = 0 has no max"),

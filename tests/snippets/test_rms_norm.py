@@ -128,7 +128,7 @@ def test_rows_too_long_for_one_pass() -> None:
         ((draw_rows(2, 3).long(), None), TypeError, "x is torch.int64, none of float32"),
         ((draw_rows(), None), ValueError, "0 dimensions"),
         ((draw_rows(2, 3), draw_rows(4)), ValueError, r"weight is \(4,\); with x \(2, 3\) it"),
-        ((draw_rows(2, 3), draw_rows(3).to("meta")), TypeError, "weight is on meta, but x on"),
+        ((draw_rows(2, 3), draw_rows(3).to("meta")), TypeError, "weight is on meta; bring all"),
         ((draw_rows(2, 3), None, -1.0), ValueError, "eps = -1.0 is not from 0 up"),
         ((draw_rows(2, 3), None, float("nan")), ValueError, "eps = nan"),
     ],
@@ -143,7 +143,7 @@ def test_refuses_what_does_not_fit_x() -> None:
     x = draw_rows(2, 3)
     with pytest.raises(ValueError, match=r"residual is \(3,\); with x \(2, 3\)"):
         rms_norm.add_rms_norm(x, draw_rows(3))
-    with pytest.raises(ValueError, match=r"rstd is \(3,\) of torch.float32; .* \(2,\)"):
+    with pytest.raises(ValueError, match=r"rstd is \(3,\) of torch.float32 on .* \(2,\)"):
         rms_norm.backward(x, x, None, draw_rows(3))
 
 

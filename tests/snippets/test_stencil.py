@@ -42,6 +42,7 @@ DEPTHS = {"float4": 1, "two steps": 2, "four steps": 4}
         ),
         (lambda: ours.advance(X, 1.5, C0, C1), TypeError, r"steps = 1\.5 is no integer; pass int"),
         (lambda: ours.advance(X, -1, C0, C1), ValueError, "steps = -1 is below 0; no step"),
+        (lambda: ours.advance(X, 2**31, C0, C1), ValueError, "over 1048576; call it several"),
         (
             lambda: ours.advance(torch.empty(0, 1, 2**31), 1, C0, C1),
             ValueError,
