@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from warpshelf.core import files
 from warpshelf.look.bound import (
     ARCHS,
+    LATENCY,
     NOTHING,
+    PORT,
+    Blocks,
     VariantCost,
     cycle_bound,
     is_faster,
@@ -205,6 +209,62 @@ def test_accesses_by_hand(row: ExecutedInstruction, wavefronts: float) -> None:
 def test_matrix_instructions_by_their_operands(form: str, arch: str, least: float) -> None:
     rows = [ExecutedInstruction(form, {"executed": 1, "lanes": 32, "operations": 1 << 21})]
     assert bound_cycles(rows, arch)["matrix"] == least
+
+
+def make_wgmma(form: str, count: int, operations: int, both: bool = True) -> ExecutedInstruction:
+    tally = {"executed": 4 * count, "lanes": 128 * count, "operations": operations * count}
+    return ExecutedInstruction(f"wgmma.mma_async.{form}", tally, 10, both=both)
+
+
+@pytest.mark.parametrize(
+    ("form", "both", "matrix", "reads"),
+    [
+        ("sync.aligned.m64n256k16.f32.bf16.bf16", True, 128, 80),  # 2 KB of A, 8 KB of B
+        ("sync.aligned.m64n256k16.f32.bf16.bf16", False, 128, 64),
+        ("sync.aligned.m64n64k16.f32.f16.f16", True, 32, 32),
+        ("sync.aligned.m64n16k16.f32.f16.f16", True, 8, 20),
+        ("sync.aligned.m64n128k8.f32.tf32.tf32", True, 64, 48),
+        ("sync.aligned.m64n128k32.f32.e4m3.e4m3", True, 64, 48),
+        ("sp.sync.aligned.m64n128k32.f32.f16.f16", True, 64, None),  # left out
+    ],
+)
+def test_wgmma_reads_shared_memory(
+    form: str, both: bool, matrix: float, reads: float | None
+) -> None:
+    n, k = map(int, re.findall(r"\.m64n(\d+)k(\d+)\.", form)[0])
+    dense = k // 2 if form.startswith("sp") else k
+    found = bound_cycles([make_wgmma(form, 1, 2 * 64 * n * dense, both)], "sm_90a")
+    assert (found["matrix"], found.get("load and store")) == (matrix, reads)
+
+
+@pytest.mark.parametrize(
+    ("buffers", "resident", "cycles"),
+    [
+        # Each of 16 fills of 48 KB is on its way and multiplied before the next comes.
+        (1, 1, 16 * (LATENCY + 49152 / PORT) + 16384 + 4 * 64),
+        (4, 1, 4 * LATENCY + 16384 + 4 * 64),
+        (1, 2, (16 * (LATENCY + 49152 / PORT) + 16384 + 4 * 64) / 2),
+    ],
+)
+def test_blocks_wait_for_copies_and_for_what_is_left(
+    buffers: int, resident: int, cycles: float
+) -> None:
+    """4 blocks of 2 warpgroups, each of 4 slabs; at the end each warp stores 16 wavefronts."""
+    into = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    rows = [
+        ExecutedInstruction("mbarrier.init.shared::cta.b64", {"lanes": 4 * buffers}, 1),
+        ExecutedInstruction("mbarrier.arrive.expect_tx.shared::cta.b64", {"lanes": 16}, 2),
+        ExecutedInstruction(into, {"lanes": 16, "bytes": 16 * 49152}, 3),
+        make_wgmma("sync.aligned.m64n256k16.f32.f16.f16", 128, 1 << 19),
+        replace(make_shared_access("st.volatile.shared.v4.b32", 32, 16), line=11),
+    ]
+    found = {one["pipe"]: one for one in cycle_bound(rows, "sm_90", Blocks(4, resident))["pipes"]}
+    assert found["waiting"]["cycles"] == cycles
+    assert f"64 of them behind its products, {resident} at a time" in found["waiting"]["of"]
+    assert "waiting" not in bound_cycles(rows, "sm_90")  # not told of blocks
+    # No more blocks wait than there are warpgroups that come to the end.
+    more = {one["pipe"]: one for one in cycle_bound(rows, "sm_90", Blocks(99, 1))["pipes"]}
+    assert more["waiting"]["of"].startswith("8 times")
 
 
 def test_operands_without_a_rate_are_left_out() -> None:

@@ -101,3 +101,11 @@ def test_a_register_more_changes_one_line() -> None:
     after = ["mov %r5, %r3;", "mul %r6, %r5, %r5;", "st [%rd1+4], %r6;"]
     assert ptx.encode_registers(before)[0] == "add %r+4, %r-2, %r+1;"
     assert ptx.encode_registers(after)[1:] == ["mul %r+3, %r-1, %r+0;", "st [%rd+1+4], %r+1;"]
+
+
+@pytest.mark.parametrize(("a", "both"), [("%rd1", True), ("{%r1, %r2, %r3, %r4}", False)])
+def test_a_wgmma_reads_a_from_shared_memory_or_has_it(a: str, both: bool) -> None:
+    form = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+    line = f"\t@%p1 {form} {{%f1, %f2, %f3, %f4}}, {a}, %rd2, p, 1, 1;"
+    assert ptx.reads_both(line) == both
+    assert not ptx.reads_both("\tst.shared.v2.b32 {%r1, %r2}, %r3;")

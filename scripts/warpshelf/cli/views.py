@@ -64,16 +64,18 @@ def _variants_table(views: Sequence[View]) -> Table:
     kernels = Counter(one["variant"] for one in views)
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     drawn.add_column("variant", overflow="fold", min_width=8)
-    for name in COLUMNS:
+    told = len(set(ranked.values())) > 1
+    for name in COLUMNS[not told :]:
         by = name.endswith("by")
         drawn.add_column(name, justify="left" if by else "right", no_wrap=not by, overflow="fold")
     for one in sorted(views, key=lambda each: (order.index(each["variant"]), each["kernel"])):
         name, total, resident = one["variant"], one["total"], one["occupancy"]
         first, last = ranked[name]
         executed = executed_count(total)
+        place = f"{first}" if first == last else f"{first}-{last}"
         cells = (
             name if kernels[name] == 1 else f"{name}: {one['kernel']}",
-            "-" if len(ranked) == 1 else f"{first}" if first == last else f"{first}-{last}",
+            *([place] if told else []),
             f"{one['bound']['cycles']:,.0f}",
             SHORT.get(one["bound"]["limiter"], one["bound"]["limiter"]),
             f"{executed:,}",

@@ -2,9 +2,11 @@
 
 What must be done (look/work.py has the rules) over what an SM does in a cycle at most. The cycles
 are those of one SM that does all of the counted launch; over the SMs of a device, they are the
-least that the launch takes there. It is no estimate: waiting, bank conflicts of registers, misses
-and all of memory beyond L1 come on top, and pipes do not always work at the same time. Held against
-published timings in tests/look/published_sgemm.py.
+least that the launch takes there. It is no estimate: bank conflicts of registers, misses and all of
+memory beyond L1 come on top, and pipes do not always work at the same time. Of waiting only that
+counts which no block with wgmma is spared: for the copies of its operands, and for what is left
+behind its products. Held against published timings in tests/look/published_sgemm.py, and against an
+H200's in tests/look/measured_bounds.py.
 
 What an SM does in a cycle is as NVIDIA publishes it. Where two publications differ the higher
 figure stands here, since a bound must not be too high. What is not published is left out.
@@ -18,7 +20,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from warpshelf.look.view import LANES, Bound, Pipe
-from warpshelf.look.work import ExecutedInstruction, count_work
+from warpshelf.look.work import ExecutedInstruction, Work, count_tail, count_work
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
 # Results of a lane in a cycle of one SM, for ARCHS in order; a packed instruction makes two. The
@@ -44,6 +46,9 @@ MATRIX = {
         "f16": 4096, "bf16": 4096, "tf32": 2048, "s8": 8192, "f8": 8192, "f4": 16384,
     },
 }  # fmt: skip
+# Of sm_90, the cycles until what an SM asks of the L2 is there, 258 in its near half (Luo et al.,
+# arXiv:2501.12084), and the most bytes of it in a cycle: of an H200's 132 SMs gpu-benches sees 37.
+LATENCY, PORT = 258, 64
 ISSUE = 4  # instructions of warps that an SM issues in a cycle, as the Programming Guide has it
 DIFFERENT = 1.3  # bounds apart by less say nothing about which is faster
 PAIRED = frozenset(("sm_100",))  # where two multiply-adds of FP32 are one instruction
@@ -57,11 +62,24 @@ class VariantCost(NamedTuple):
     sectors: int = 0
 
 
-def cycle_bound(rows: Iterable[ExecutedInstruction], arch: str) -> Bound:
-    """The least cycles of an SM for executed instructions; ValueError for other than ARCHS."""
+class Blocks(NamedTuple):
+    """How many blocks were launched, and how many of them an SM holds at once."""
+
+    launched: int
+    resident: int
+
+
+def cycle_bound(
+    executed: Iterable[ExecutedInstruction], arch: str, blocks: Blocks | None = None
+) -> Bound:
+    """The least cycles of an SM for executed instructions; ValueError for other than ARCHS.
+
+    Without `blocks`, what a block waits for is left out.
+    """
     name = arch.rstrip("af")
     if name not in ARCHS:
         raise ValueError(f"no rates are known for {arch}; known are {', '.join(ARCHS)}")
+    rows = list(executed)
     done = count_work(rows, name)
     floats = {pipe: done.float_results(pipe) for pipe in ("FP32", "FP64", "FP16")}
     found = [
@@ -76,12 +94,15 @@ def cycle_bound(rows: Iterable[ExecutedInstruction], arch: str) -> Bound:
             words.append(f"{_format_count(count)} multiply-adds of {kind} at {rate:,} a cycle")
     if words:
         found.append({"pipe": "matrix", "cycles": cycles, "of": ", ".join(words)})
+    if done.operands and blocks:
+        found.append(_waiting_pipe(done, cycles, *count_tail(rows, name), blocks))
     if done.functions:
         found.append(_warp_pipe("special function", done.functions, "special functions", name))
     # Shared memory, L1 and shuffles pass one stage, a wavefront in a cycle ("Profiling Guide" of
     # Nsight Compute, section "Metrics Decoder").
     parts = (
         (done.shared, "wavefronts of shared memory"),
+        (done.operands, "of operands of products"),
         (done.memory, "of global memory"),
         (done.shuffles, "shuffles of a warp"),
     )
@@ -131,6 +152,23 @@ def rank_variants(done: Mapping[str, VariantCost]) -> dict[str, tuple[int, int]]
         for name, own in done.items()
     }
     return dict(sorted(found.items(), key=lambda one: (sum(one[1]), done[one[0]].cycles, one[0])))
+
+
+def _waiting_pipe(done: Work, products: float, tail: float, runs: float, blocks: Blocks) -> Pipe:
+    """Blocks that take turns: a copy comes before their products, and a tail behind the last.
+
+    What an mbarrier guards is filled again when the products of what it held are made. So each fill
+    and its products have it for themselves, and those of a block share its mbarriers.
+    """
+    busy = min(blocks.launched, math.floor(runs))  # some may have nothing to do
+    cycles = busy * LATENCY + products
+    if done.barriers:
+        held = done.fills * LATENCY + done.filled / PORT + products
+        cycles = max(cycles, held * blocks.launched / done.barriers)
+    cycles += busy * tail
+    each = f"{busy:,} times {math.floor(cycles / max(1, busy)):,} cycles of a block"
+    said = f"{each}, {math.floor(tail):,} of them behind its products, {blocks.resident} at a time"
+    return {"pipe": "waiting", "cycles": cycles / blocks.resident, "of": said}
 
 
 def _warp_pipe(pipe: str, results: int, what: str, arch: str) -> Pipe:

@@ -20,6 +20,7 @@ NAME = re.compile(r"[%$\w]+")
 LABEL = re.compile(r"([%$\w]+):")
 REGISTER = re.compile(r"%([a-z]+)(\d+)\b")
 DISTANCE = re.compile(r"%([a-z]+)([+-]\d+)")
+BOTH_SHARED = re.compile(r".*\bwgmma\.mma_async[^{]*\{[^}]*\}\s*,\s*%")
 SPARE = re.compile(r"\.(?:loc|file|pragma|reg|maxntid|reqntid|minnctapersm|section|b8|b32|b64)\b")
 
 
@@ -44,6 +45,11 @@ def function_ranges(lines: Sequence[str], kernels: bool = False) -> dict[str, ra
         elif not opened and text.endswith(";"):
             name = ""  # declared alone
     return found
+
+
+def reads_both(line: str) -> bool:
+    """Whether a line of PTX is a wgmma that reads A, too, from shared memory."""
+    return BOTH_SHARED.match(line) is not None
 
 
 def enclosing_kernel(lines: Sequence[str], number: int) -> str:

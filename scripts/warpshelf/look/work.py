@@ -10,7 +10,9 @@ Every count is one that machine code cannot go below. These are the rules:
   them), moves, votes, hints, and waiting for anything but a barrier of the block do not count.
 - A special function counts once. A root and a reciprocal may become one, so of both the larger
   number counts. A division does not: two by the same number share a reciprocal.
-- A matrix instruction counts by its multiply-adds, those of zeros in a sparse one left out.
+- A matrix instruction counts by its multiply-adds, those of zeros in a sparse one left out. A dense
+  wgmma also reads 32 bytes of each column of B from shared memory, and of each row of A where that
+  lies there.
 - A load or store of shared memory counts by its wavefronts; of global memory by its requests, its
   different bytes, 128 for a wavefront, or its sectors, 16 for the four lines whose tags are looked
   up at once, whichever is most. Neighbours may become one access of 16 bytes a lane, so a narrower
@@ -66,6 +68,9 @@ TENSOR_KINDS = {
     "f16": "f16", "tf32": "tf32", "i8": "s8", "f8f6f4": "f8", "mxf8f6f4": "f8", "mxf4": "f4",
     "mxf4nvf4": "f4",
 }  # fmt: skip
+SHAPE = re.compile(r"\.m64n(\d+)k(\d+)\.")
+GROUP, WARPS = 64, 4  # rows of A, and warps, of a wgmma
+DEPTH = 32  # bytes of a row of A and of a column of B, whatever their type
 TYPE = re.compile(r"[a-z]+(\d+)(?:x(\d+))?")
 VECTOR = re.compile(r"v([248])")
 
@@ -80,6 +85,7 @@ class ExecutedInstruction:
     # Bytes of a lane of the access in machine code that it may be part of; -1 if it may be none, 0
     # where no machine code is at hand.
     width: int = 0
+    both: bool = False  # of wgmma, whether A, too, lies in shared memory
 
 
 @dataclass
@@ -94,9 +100,13 @@ class Work:
     reciprocals: int = 0
     products: dict[str, float] = field(default_factory=dict)  # multiply-adds by operands
     shared: float = 0  # wavefronts
+    operands: float = 0  # wavefronts of shared memory by which wgmma reads A and B
     memory: float = 0  # wavefronts of global memory
     shuffles: float = 0  # instructions of a warp
     others: float = 0  # instructions of a warp that take a turn to issue, and no pipe above
+    barriers: int = 0  # mbarriers that were initialised
+    fills: int = 0  # how often one was told of bytes to come
+    filled: int = 0  # bytes that bulk copies brought
 
     def float_results(self, pipe: str) -> int:
         """Results of lanes that a pipe makes at least."""
@@ -131,6 +141,10 @@ def count_work(rows: Iterable[ExecutedInstruction], arch: str) -> Work:
             kind = _operand_kind(opcode, modifiers)
             found.products[kind] = found.products.get(kind, 0) + count["operations"] / 2
             found.others += count["lanes"] / LANES
+            if opcode == "wgmma" and (shape := SHAPE.search(row.form)) and "sp" not in modifiers:
+                n, k = map(int, shape.groups())
+                sides = n + GROUP * row.both
+                found.operands += count["operations"] / (2 * GROUP * n * k) * sides * DEPTH / LINE
         elif opcode in ("ld", "ldu", "st", "ldmatrix", "stmatrix", "wmma"):
             _add_access(found, opcode, modifiers, row, arch)
         elif opcode in ("atom", "red") and "async" not in modifiers:
@@ -141,11 +155,29 @@ def count_work(rows: Iterable[ExecutedInstruction], arch: str) -> Work:
             found.shared += count["bytes"] / LINE
             if "bulk" not in modifiers:
                 found.others += count["bytes"] / (LANES * WIDEST)
+            elif "global" in modifiers and any(one.startswith("mbarrier") for one in modifiers):
+                found.filled += count["bytes"]
+        elif opcode == "mbarrier":
+            found.barriers += count["lanes"] * ("init" in modifiers)
+            found.fills += count["lanes"] * ("expect_tx" in modifiers)
         elif opcode == "shfl":
             found.shuffles += count["lanes"] / LANES
         elif opcode in ("bar", "barrier") and "warp" not in modifiers:
             found.others += count["lanes"] / LANES
     return found
+
+
+def count_tail(rows: Iterable[ExecutedInstruction], arch: str) -> tuple[float, float]:
+    """Of loads and stores behind the last wgmma of the PTX, the wavefronts of a warpgroup that
+    comes to them once, and how often one came, at least."""
+    known = list(rows)
+    last = max((row.line for row in known if row.form.startswith("wgmma.mma")), default=0)
+    behind = [row for row in known if row.line > last and row.form.startswith(("ld", "st"))]
+    runs = sorted(row.tally.get("executed", 0) / WARPS for row in behind)
+    if not runs:
+        return 0.0, 0.0
+    done = count_work(behind, arch)
+    return (done.shared + done.memory) / runs[-1], runs[0]
 
 
 def _operand_kind(opcode: str, modifiers: list[str]) -> str:

@@ -17,8 +17,9 @@ from warpshelf.look.view import LANES, View, executed_count, live_registers, vie
 from warpshelf.render import tables
 from warpshelf.render.snippet_page import SnippetPage
 
+RANK = "Rank by bound"  # a column of the table where bounds tell any variants apart
 HEAD = (
-    "Variant", "Lower bound, SM cycles", "Rank by bound", "Warp instructions", "Lanes of 32",
+    "Variant", "Lower bound, SM cycles", RANK, "Warp instructions", "Lanes of 32",
     "Global sectors", "Shared wavefronts", "Registers", "Warps resident",
 )  # fmt: skip
 NO_TIME = (
@@ -43,15 +44,19 @@ def views_table(page: SnippetPage) -> str:
     cases = list(dict.fromkeys(case for _, case in groups))
     labels = dict(zip(cases, units.case_labels(list(map(json.loads, cases))), strict=True))
     bodies = []
+    places = {key: rank_variants(variant_totals(views)) for key, views in groups.items()}
+    ranked = any(len(set(one.values())) > 1 for one in places.values())
+    head = [name for name in HEAD if ranked or name != RANK]
     for (arch, case), views in groups.items():
         title = f"Executed from its PTX for {arch} on a CPU: counts, no times"
         title += f"; {labels[case]}" if len(labels) > 1 else ""
-        rows = [*_view_rows(page.id, views), *_roofline_floor(page, json.loads(case))]
-        bodies.append(tables.row_group(title, rows, len(HEAD)))
+        rows = _view_rows(page.id, views, places[arch, case], ranked)
+        rows += _roofline_floor(page, json.loads(case), len(head))
+        bodies.append(tables.row_group(title, rows, len(head)))
     compilers = ", ".join(sorted({one["compiler"] for one in page.views}))
     of = f", {labels[cases[0]]}" if len(labels) == 1 else ""
     caption = f"What the machine does with it{of}\n{compilers}. {NO_TIME}"
-    inner = tables.render_table(caption, HEAD, bodies, "views")
+    inner = tables.render_table(caption, head, bodies, "views")
     return tables.render_fold(_bounds_summary(groups), inner, "look", len(page.views))
 
 
@@ -90,22 +95,25 @@ def _bounds_summary(groups: dict[tuple[str, str], list[View]]) -> str:
     return f"{said}: on {arch} the bound of {slow} is {factor} {fast}"
 
 
-def _view_rows(snippet: str, group: Sequence[View]) -> list[str]:
-    where = rank_variants(variant_totals(group))
+def _view_rows(
+    snippet: str, group: Sequence[View], where: dict[str, tuple[int, int]], ranked: bool
+) -> list[str]:
     order = {name: at for at, name in enumerate(where)}
     rows = []
     for view in sorted(group, key=lambda one: (order[one["variant"]], view_name(one))):
         first, last = where[view["variant"]]
         place = f"{first if first == last else f'{first} to {last}'} of {len(where)}"
-        cells = _view_cells(view, "alone" if len(where) == 1 else place)
+        bound, *others = _view_cells(view)
+        places = ["alone" if len(where) == 1 else place] if ranked else []
+        cells = [bound, *places, *others]
         # A script puts a button beside the name; the name of a file needs no entities.
         named = f' data-look="{snippet}/{view_name(view)}"' if view["whole"] else ""
         rows.append(tables.table_row(view["variant"], cells, view["kernel"], named))
     return rows
 
 
-def _view_cells(view: View, place: str) -> list[str]:
-    """The cells of a row, each with what stands beside it in small print."""
+def _view_cells(view: View) -> list[str]:
+    """The cells of a row but its rank, each with what stands beside it in small print."""
     total, resident = view["total"], view["occupancy"]
     executed = executed_count(total)
     lanes = units.safe_divide(total.get("lanes", 0), executed)
@@ -116,7 +124,6 @@ def _view_cells(view: View, place: str) -> list[str]:
     held = f"{resident['warps']} of {resident['most']}"
     return [
         tables.make_cell(_format_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
-        place,
         units.format_integer(executed),
         str(LANES) if lanes == LANES else units.format_significant(lanes),
         _against_ideal(total, "sectors"),
@@ -140,7 +147,7 @@ def _against_ideal(total: dict[str, Any], name: str) -> str:
     return tables.make_cell(units.format_integer(count), f"{times}ideal")
 
 
-def _roofline_floor(page: SnippetPage, case: dict[str, Any]) -> list[str]:
+def _roofline_floor(page: SnippetPage, case: dict[str, Any], columns: int) -> list[str]:
     """What the case needs whatever computes it, by its record: the roofline's floor."""
     for state in page.select_states("measured", "verified", "compiled"):
         for row in state.known.get("cases", ()):
@@ -148,5 +155,5 @@ def _roofline_floor(page: SnippetPage, case: dict[str, Any]) -> list[str]:
                 text = f"{units.format_bytes(row['bytes'])} to and from memory"
                 if row.get("flops"):
                     text += f", {units.format_number(row['flops'])} operations of {row['unit']}"
-                return [tables.spanning_row("at least", text, len(HEAD) - 1, "whatever the kernel")]
+                return [tables.spanning_row("at least", text, columns - 1, "whatever the kernel")]
     return []

@@ -197,7 +197,7 @@ def build_views(several: Sequence[KernelLaunches], target: str, folder: Path) ->
 
 def _build_view(one: KernelLaunches, target: str, folder: Path) -> View:
     variant, case, launched = one
-    made = _analyze_kernel(launched, target, folder.name)
+    made = analyze_kernel(launched, target, folder.name)
     first, did, symbol = launched[0], made.did, made.symbol
     lines = did.line_rows(made.code)
     wanted = {one.ptx for one in made.code.instructions} | did.where.keys()
@@ -254,7 +254,7 @@ def _build_view(one: KernelLaunches, target: str, folder: Path) -> View:
 
 def kernel_figures(one: KernelLaunches, target: str, snippet: str) -> dict[str, float]:
     """The figures of FIGURES of a kernel alone: of a thread, a block, an SM and the launches."""
-    made = _analyze_kernel(one.launched, target, snippet)
+    made = analyze_kernel(one.launched, target, snippet)
     numbers = (
         made.used.registers,
         made.used.spilled_bytes,
@@ -275,14 +275,18 @@ class AnalyzedKernel(NamedTuple):
     used: ResourceUsage
     arch: str
     takes: figures.BlockUsage
+    blocks: int
 
     def cycle_bound(self) -> Bound:
         """The least cycles of an SM that does all of the launches."""
         made_of = [(one.ptx, one.opcode) for one in self.code.instructions]
-        return bound.cycle_bound(assign_widths(self.did.rows, made_of), self.arch)
+        resident = figures.compute_residency(self.arch, self.takes)["blocks"]
+        blocks = bound.Blocks(self.blocks, max(1, resident))
+        return bound.cycle_bound(assign_widths(self.did.rows, made_of), self.arch, blocks)
 
 
-def _analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> AnalyzedKernel:
+def analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> AnalyzedKernel:
+    """What launches of one program of a snippet did, with its binary for a target."""
     did, first = ExecutionCounts(launched, snippet), launched[0]
     symbol = ptx.enclosing_kernel(first.ptx.splitlines(), did.somewhere)
     made = assemble_kernel(first.ptx, symbol, target)
@@ -295,7 +299,8 @@ def _analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> 
     dynamic = max(0, first.shared - used.shared_bytes)
     takes = figures.BlockUsage(used.registers, math.prod(first.block), used.shared_bytes, dynamic)
     arch = f"sm_{architectures.sm_version(target)}"
-    return AnalyzedKernel(did, symbol, made, code, used, arch, takes)
+    blocks = sum(math.prod(one.grid) for one in launched)
+    return AnalyzedKernel(did, symbol, made, code, used, arch, takes, blocks)
 
 
 class ExecutionCounts:
@@ -313,12 +318,14 @@ class ExecutionCounts:
         self.total = Tally()
         self.rows: list[ExecutedInstruction] = []
         self._tallies: dict[Where, Tally] = {}
+        text = launched[0].ptx.splitlines()
         for one in launched:
             assert one.result.counts is not None
             for number, place, form, tally in tally_instructions(program, one.result.counts):
                 self.run[number] = self.run.get(number, 0) + tally.executed
                 self.total.add(tally)
-                self.rows.append(ExecutedInstruction(form, tally.as_dict(), number))
+                both = ptx.reads_both(text[number - 1])
+                self.rows.append(ExecutedInstruction(form, tally.as_dict(), number, both=both))
                 self._tallies.setdefault(watch.source_line(place), Tally()).add(tally)
         samples = merge_samples(
             *(one.result.samples for one in launched if one.result.samples is not None)
