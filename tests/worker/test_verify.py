@@ -810,3 +810,14 @@ def test_each_truth_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         verify.check_function(double_input, given, lambda dtype: 1e-6, CallWatch(), ours=True)
     assert len(turns) == 2
+
+
+def test_a_truth_that_is_its_input_is_not_kept() -> None:
+    """In which the values of the second turn stand when the next function is checked."""
+
+    def draw_double(turn: int) -> tuple[Tensor, ...]:
+        return (draw_input(turn)[0].double(),)
+
+    given = verify.CaseData({}, draw_double, lambda x: x.double())
+    for _ in range(2):
+        verify.check_function(torch.clone, given, lambda dtype: 0.0, CallWatch(), ours=True)

@@ -309,6 +309,9 @@ class CaseData:
         """The truth of a turn's inputs, which nothing has changed yet."""
         if turn not in self._truths:
             refs = reference_truth(self.reference, inputs)
+            shared = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, Tensor)}
+            if any(ref.untyped_storage().data_ptr() in shared for ref in refs):
+                return refs  # the next turn's values come into the same tensors
             if not refs[0].is_cuda and sum(ref.numel() for ref in refs) > COPIED:
                 return refs
             self._truths[turn] = refs[0].device, _kept_truth(refs)
