@@ -443,6 +443,8 @@ def backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dq, dk, dv. No merge: with the lse of all keys a block's weights are final."""
     scale = checked(q, k, v, scale, chunk_q, chunk_kv)
+    told = {"out": out, "lse": lse, "dout": dout, "dlse": dlse}
+    flash.check_results(q, q.shape[:3], "blockwise_attention", **told)
     s_q, s_kv = q.shape[2], k.shape[2]
     dq = torch.empty_like(q)
     dk, dv = (torch.zeros_like(x, dtype=torch.float32) for x in (k, v))
@@ -483,11 +485,7 @@ def checked(
             raise ValueError(
                 f"blockwise_attention: {name} = {chunk} has no row; give it 1 or more"
             )
-    try:
-        return flash.checked(q, k, v, scale)
-    except (TypeError, ValueError) as error:
-        _, _, told = str(error).partition(": ")
-        raise type(error)(f"blockwise_attention: {told}") from None
+    return flash.checked(q, k, v, scale, who="blockwise_attention")
 
 
 # --8<-- [start:attention]

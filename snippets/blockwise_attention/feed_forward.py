@@ -33,6 +33,11 @@ def backward(
     dout: torch.Tensor, x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, chunk: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """dx, dw1, dw2; hidden activations are made anew from x, chunk by chunk."""
+    if (dout.shape, dout.dtype, dout.device) != (x.shape, x.dtype, x.device):
+        raise ValueError(
+            f"blockwise_attention: dout is {tuple(dout.shape)} of {dout.dtype} on "
+            f"{dout.device}; make it {tuple(x.shape)} of {x.dtype} on {x.device}, as x"
+        )
     wide = torch.promote_types(x.dtype, torch.float32)  # sums over chunks keep digits
     dx = torch.empty_like(x)
     dw1, dw2 = (torch.zeros_like(w, dtype=wide) for w in (w1, w2))

@@ -681,10 +681,10 @@ def check_results(
     for name, x in tensors.items():
         wide = "out" not in name or name == "out" and x.dtype is torch.float32
         due = q.shape if "out" in name else rows, torch.float32 if wide else q.dtype
-        if x is not None and (x.shape, x.dtype) != due:
+        if x is not None and (x.shape, x.dtype, x.device) != (*due, q.device):
             raise ValueError(
-                f"{who}: {name} is {tuple(x.shape)} of {x.dtype}; with this q it must "
-                f"be {tuple(due[0])} of {due[1]}"
+                f"{who}: {name} is {tuple(x.shape)} of {x.dtype} on {x.device}; with "
+                f"this q it must be {tuple(due[0])} of {due[1]} on {q.device}"
             )
 
 

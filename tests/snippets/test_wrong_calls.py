@@ -31,15 +31,7 @@ ROOM = 3 * 2**30  # bytes; what 2**31 elements take shall be refused at once
 Entries = dict[str, dict[str, tuple[int, ...]]]
 OPEN: Entries = {  # records of a GPU hold for their code: mend them when they are measured again
     "blas_fusion": {"shape": (1, 2, 3, 4, 5, 6, 7), "dimensions": (2, 3, 4, 5, 6, 7)},  # no mend
-    "blockwise_attention": {  # its backward checks nothing
-        "dtype": (5, 8, 9, 10),
-        "shape": (2, 5, 8, 9, 10),
-        "dimensions": (2, 5, 8, 9, 10),
-        "device": (5, 8, 9, 10),
-    },
     "conv1d": {"shape": (1, 2, 3, 5, 6), "dimensions": (2, 3, 5, 6), "number": (4,)},  # no mend
-    "flash_attention": {"device": (8, 9, 10)},
-    "flash_varlen": {"device": (12, 13, 14)},
     "matmul_languages": {"device": (0, 1)},  # launched
     "rope": {"number": (6,)},  # an offset past the tables reads past their end
     "softmax": {"device": (1, 2), "shape": (1, 2), "dimensions": (2,)},  # y and dy of two shapes
