@@ -1,6 +1,6 @@
 """Every wrong call of a kernel is right or refused in one line: no garbage, no message of another.
 
-Takes 20 s. Of all calls it is tried whether they are refused before anything is launched; some are
+Takes 15 s. Of all calls it is tried whether they are refused before anything is launched; some are
 executed, and by the exhaustive test all. Each call that is neither is printed.
 """
 
