@@ -65,6 +65,7 @@ def order_pairs(rows: list[Row]) -> tuple[Pairs, Pairs]:
     return told, wrong
 
 
+@pytest.mark.exhaustive("two ladders, which take half a minute")
 def test_no_time_of_a_rung_is_below_its_bound_and_most_are_near_it() -> None:
     for name in RUNGS:
         assert find_below(read_bounds(name)) == []
@@ -72,6 +73,7 @@ def test_no_time_of_a_rung_is_below_its_bound_and_most_are_near_it() -> None:
         assert one["variant"] == "clusters" or one["time"]["median"] < 2 * one["bound"], one
 
 
+@pytest.mark.exhaustive("two ladders, which take half a minute")
 def test_rungs_are_in_the_order_of_their_times() -> None:
     told, wrong = order_pairs(read_bounds("hopper_gemm"))
     others = {one["variant"] for one in read_bounds("hopper_gemm")} - {"one stage"}
