@@ -193,7 +193,7 @@ def test_a_plain_run_makes_the_records_of_gpu_and_cpu(
     assert isinstance(outlook, Eta) and outlook.seconds_left() == 0  # all of it is over
     folder = trial.root / "snippets" / "sound" / "results"
     read = (json.loads((folder / f"{name}.json").read_text()) for name in (SLUG, "cpu"))
-    gpu, cpu = map(store.restore_results, read)
+    gpu, cpu = map(store.restore_rows, read)
     assert gpu["machine"] == GPU and gpu["cases"][-1]["results"][0]["time"]
     assert gpu["origin"] == {"who": "Ada Lovelace"} and "origin" not in cpu
     assert cpu["machine"]["gpus"] == 0 and not any(case["timed"] for case in cpu["cases"])

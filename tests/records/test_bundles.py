@@ -161,7 +161,7 @@ def test_line_ends_of_another_system_change_nothing(cpu_checkout: Checkout) -> N
     names = cpu_checkout.import_bundle(whole.replace("\n", "\r\n"))[0]
     assert len(names) == 2
     placed = [(cpu_checkout.project.root / name).read_bytes() for name in names]
-    read = [store.restore_results(json.loads(one)) for one in placed]
+    read = [store.restore_rows(json.loads(one)) for one in placed]
     assert read == json.loads(whole)["records"]
     assert not any(b"\r" in one for one in placed)
 

@@ -237,11 +237,15 @@ def _measured_part(record: Record) -> Record:
 def parse_kept(data: bytes) -> Record | str:
     """What is kept of a record as it was written, or why nothing is."""
     try:
-        value = store.restore_results(json.loads(data))
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return "is not the JSON of a record" if data else "is missing from this clone"
     if not isinstance(value, dict):
         return "is not a record"
+    try:
+        value = store.restore_rows(value)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        return f"has rows that do not fit its columns: {error}"
     record: dict[str, Any] = {key: value[key] for key in KEPT if key in value}
     if isinstance(record.get("cases"), list):
         record["cases"] = [

@@ -248,7 +248,7 @@ def _record_at_commit(snippet: Snippet, key: str, commit: str) -> LabeledRecord:
     record = history.parse_kept(data)
     if isinstance(record, str):
         raise file_error(f"{key}@{commit}", f"cannot be read: {record}", "name another commit")
-    whole = store.restore_results(json.loads(data))
+    whole = store.restore_rows(json.loads(data))
     if not schema.shape_problem(whole):  # else records were shaped in another way
         record = whole
     return LabeledRecord(f"{key}@{full[:SHORT]}", record)

@@ -1,10 +1,9 @@
 """The records of one snippet, by machine: reading, placing and renewing them.
 
-A record of a GPU is evidence. One that a job has signed stands in its file as it is; of others the
-results are `packed` inside it, compressed. That of a CPU can be made again anywhere, so its file is
-kept shorter still: rows have their names once, in `columns`; rows of `due` that follow from its
-`cases` are left out (`claim_check`); what is bulky is `packed` beside it, with its views
-(look/view_store.py).
+Rows of a file have their names once, in `columns`. A record of a GPU is evidence, and all of it
+stands there; one that a job has signed stands as it was signed. That of a CPU can be made again
+anywhere, so its file is kept shorter still: rows of `due` that follow from its `cases` are left out
+(`claim_check`), and what is bulky is `packed` beside it, with its views (look/view_store.py).
 
 Where two runs of the same code on one kind of device disagree by more than their spread, a reader
 should see both, with their drivers and clocks. A record is known by its key, the name of its file:
@@ -13,7 +12,6 @@ the first is `<slug>.json`, further ones are `<slug>.2.json` and so on.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -35,13 +33,13 @@ MOST = 9  # records of one kind of device; more of them tell a reader nothing
 NUMBER = re.compile(r"[2-9]")
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
 BULKY = ("facts", "grids", "predictions", "space", "timelines")
-RESULTS = ("cases", "compiled", "space")  # of a record of a GPU: what is packed inside it
 ROWS: dict[str, dict[str, Any]] = {
     "results": schema.RESULT,
     "facts": schema.FACT,
     "predictions": PREDICTION,
     "compiled": schema.COMPILED,
     "due": schema.DUE,
+    "time": schema.TIME,  # of a result
 }
 BULK = 8 * 1024  # characters of a part from which on it is packed
 PACK = f"{CPU}.xz"  # beside the record of a CPU: what is bulky, and the views
@@ -134,7 +132,7 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
         if size > largest:
             mend = "give a file that `shelf run --out FILE` wrote"
             raise file_error(shown, f"is larger than {largest} bytes", mend)
-        value = restore_results(json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys))
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique_keys)
         if flaw := files.json_flaw(value):
             raise ValueError(flaw)
     except OSError as error:
@@ -144,25 +142,6 @@ def read_json(path: Path, shown: str, largest: int = LARGEST) -> object:
         line = getattr(error, "lineno", None)
         raise file_error(shown, f"is not the JSON of a record: {error}", AGAIN, line) from None
     return value
-
-
-def restore_results(value: Any) -> Any:
-    """A record of a GPU with its results, where `value` has them packed; ValueError if it cannot be
-    unpacked."""
-    if not isinstance(value, dict) or not isinstance(packed := value.get("packed"), str):
-        return value
-    results = files.unpack_json(base64.b85decode(packed))
-    if not isinstance(results, dict) or not results.keys() <= {*RESULTS}:
-        raise ValueError("what is packed are not its results")
-    return {key: one for key, one in value.items() if key != "packed"} | results
-
-
-def packed_text(record: Record) -> str:
-    """A record of a GPU as its file has it, the results packed."""
-    ordered = files.order_keys(record, RECORD)
-    results = {key: ordered.pop(key) for key in RESULTS if key in ordered}
-    packed = base64.b85encode(files.pack_json(results)).decode()
-    return files.pretty_json({**ordered, "packed": packed})
 
 
 def schema_version(value: object) -> int:
@@ -186,7 +165,7 @@ def load_record(project: Project, path: Path) -> Record:
     """Read one record; ShelfError if it is not whole, or of another folder or name."""
     shown = project.relative_path(path)
     value = read_json(path, shown)
-    if path.stem == CPU and isinstance(value, dict) and schema_version(value) <= SCHEMA:
+    if isinstance(value, dict) and schema_version(value) <= SCHEMA:
         value = _unpack_record(value, path, shown)
     record = check_record(value, shown)
     name, slug = record["snippet"], record["machine"]["slug"]
@@ -197,8 +176,9 @@ def load_record(project: Project, path: Path) -> Record:
 
 
 def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
-    """The text of the file of a CPU's record, and what is packed beside it."""
-    bulk = {key: record[key] for key in BULKY if len(json.dumps(record.get(key, 0))) > BULK}
+    """The text of the file of a record, and what of a CPU's is packed beside it."""
+    bulky = BULKY if record["machine"]["slug"] == CPU else ()
+    bulk = {key: record[key] for key in bulky if len(json.dumps(record.get(key, 0))) > BULK}
     ordered: Record = files.order_keys(record, RECORD)
     slim = {key: value for key, value in ordered.items() if key not in bulk}
     told = list(filter(None, map(claim_check.due_from_row, record.get("cases", ()))))
@@ -216,6 +196,8 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
         rows = slim.get(name, ())
         if name == "results":
             rows = [one for row in cases for one in row["results"]]
+        elif name == "time":
+            rows = [one["time"] for row in cases for one in row["results"] if "time" in one]
         if rows:
             names = (key.rstrip("?") for key in shape)
             columns[name] = [key for key in names if any(key in row for row in rows)]
@@ -223,6 +205,8 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
     def list_cells(row: Mapping[str, Any], name: str) -> list[Any]:
         """A row by column, None where it has nothing; what is missing at its end is left out."""
         cells = [row.get(key) for key in columns[name]]
+        if name == "results" and "time" in row:
+            cells[columns[name].index("time")] = list_cells(row["time"], "time")
         while cells and cells[-1] is None:
             cells.pop()
         return cells
@@ -238,10 +222,9 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
 
 
 def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, Any]:
-    """The record of a CPU whose own file holds `value`."""
-    record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
+    """The record whose own file holds `value`."""
     try:
-        _restore_rows(record, value.get("columns", {}))
+        record = restore_rows(value)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         what = f"has rows that do not fit its columns: {error}"
         raise file_error(shown, what, AGAIN) from None
@@ -263,8 +246,14 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
     return record
 
 
-def _restore_rows(record: dict[str, Any], columns: Any) -> None:
-    """Put what stands in columns back into rows with names, and the rows that follow."""
+def restore_rows(value: dict[str, Any]) -> dict[str, Any]:
+    """A record with names in its rows, of what stands in columns, and with the rows that follow;
+    ValueError, TypeError, AttributeError or KeyError where they do not fit."""
+    machine, columns = value.get("machine"), value.get("columns", {})
+    gpu = not isinstance(machine, dict) or machine.get("slug") != CPU
+    if gpu and not columns:
+        return value  # as a job has signed it
+    record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
 
     def name_cells(cells: Any, name: str) -> dict[str, Any]:
         if not isinstance(cells, list):
@@ -272,13 +261,16 @@ def _restore_rows(record: dict[str, Any], columns: Any) -> None:
         if len(cells) > len(columns[name]):
             raise ValueError(f"{name} has a row of {len(cells)} for {len(columns[name])} columns")
         pairs = zip(columns[name], cells, strict=False)
-        return {key: cell for key, cell in pairs if cell is not None}
+        row = {key: cell for key, cell in pairs if cell is not None}
+        return row | {"time": name_cells(row["time"], "time")} if "time" in row else row
 
     for name in ROWS.keys() & record.keys():
         record[name] = [name_cells(cells, name) for cells in record[name]]
     cases, rows = record.get("cases", []), record.get("due", [])
     for row in cases:
         row["results"] = [name_cells(cells, "results") for cells in row["results"]]
+    if gpu:
+        return record
     stated = [(row["case"], row["timed"]) for row in rows]
     told = []
     for row in filter(None, map(claim_check.due_from_row, cases)):
@@ -288,6 +280,7 @@ def _restore_rows(record: dict[str, Any], columns: Any) -> None:
             told.append(row)
     if told or rows:
         record["due"] = [*told, *rows]
+    return record
 
 
 def load_records(snippet: Snippet) -> tuple[dict[str, Record], list[Finding]]:
@@ -343,9 +336,8 @@ def plan_write(
     same = old is not None and all(old.get(part) == record.get(part) for part in parts)
     renewed = old is None or not (same or is_outranked(record, old))
     if renewed and slug != CPU:
-        batch.write(
-            path, packed_text(record) if attestation is None else schema.record_text(record)
-        )
+        signed = attestation is not None
+        batch.write(path, schema.record_text(record) if signed else _pack_record(record)[0])
     elif renewed:
         text, bulk = _pack_record(record)
         batch.write(path, text)
