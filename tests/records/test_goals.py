@@ -59,7 +59,9 @@ def test_the_share_that_a_record_has_measured(of: str, row: dict, share: float |
 
 def load_written(tmp_path: Path, text: str) -> list[Goal]:
     """The goals of a file beside the real snippets."""
-    (tmp_path / "snippets").mkdir()
+    for name in ("stream", "other"):
+        (tmp_path / "snippets" / name).mkdir(parents=True)
+        (tmp_path / "snippets" / name / f"{name}.py").write_text("")
     (tmp_path / "snippets/goals.yml").write_text(text)
     known = [snippet.read_snippet(Project(ROOT), ROOT / "snippets" / "stream")]
     return goals.load_goals(Project(tmp_path), {one.id: one for one in known})
@@ -86,6 +88,7 @@ def test_a_goal_has_its_whole_case(tmp_path: Path) -> None:
         ("share: 1", "share: all", r"goals\[0\].share"),
         ("variant: float4, ", "", r"goals\[0\] lacks 'variant'"),
         ("- {", "- {{", "goals.yml"),
+        ("snippet: stream", "snippet: steam", "no snippet 'steam'"),
     ],
 )
 def test_a_goal_of_what_there_is_not_is_refused(

@@ -79,12 +79,9 @@ def show_goals(project: Project, snippets: Sequence[Snippet], as_json: bool) -> 
         if findings:
             return findings
         digest = chosen[goal.snippet].digest
-        current = [one for one in records.values() if one["digest"] == digest]
-        shares = {
-            one["machine"]["device"]: share
-            for one in current
-            if (share := goal.measured_share(one)) is not None
-        }
+        current = {key: one for key, one in records.items() if one["digest"] == digest}
+        measured = {key: goal.measured_share(one) for key, one in current.items()}
+        shares = {key: share for key, share in measured.items() if share is not None}
         rows.append((goal, shares))
     if as_json:
         print(
@@ -95,8 +92,8 @@ def show_goals(project: Project, snippets: Sequence[Snippet], as_json: bool) -> 
     for goal, shares in rows:
         case = units.case_labels([goal.case])[0]
         said = [
-            f"{share:.3g} on {device}{'' if share >= goal.share else ', missed'}"
-            for device, share in shares.items()
+            f"{share:.3g} on {key}{'' if share >= goal.share else ', missed'}"
+            for key, share in shares.items()
         ]
         told = (goal.snippet, goal.variant, case, str(goal), "; ".join(said) or "not measured")
         drawn.add_row(*map(escape, told))

@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from warpshelf.contract.snippet import Snippet
+from warpshelf.contract.snippet import Snippet, snippet_folders
 from warpshelf.core import files
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import LOADER
 from warpshelf.core.project import Project
-from warpshelf.records import store
+from warpshelf.records import limits, store
 from warpshelf.records.schema import Record
 
 FILE = "snippets/goals.yml"
-RATES = {"copy": "copy", "product": "matrix", "peak": "peak"}  # by goal, as ceilings have them
+BYTES, FLOPS = "bytes_per_second", "flops_per_second"
+RATES = {
+    "copy": {BYTES: "copy"},
+    "product": {FLOPS: "matrix"},
+    "peak": {BYTES: "peak", FLOPS: "peak"},
+}
 ROW = {"snippet": str, "variant": str, "share": files.NUMBER, "of": str, "case": {"*": object}}
 
 
@@ -49,20 +54,13 @@ class Goal(NamedTuple):
         if ours is None:
             return None
         if self.of in RATES:
-            due = _least_time(row, record.get("ceilings", {}), RATES[self.of])
-            return due / ours if due else None
+            ceilings = record.get("ceilings", {})
+            rates = {
+                f"peak_{of}": ceilings.get(f"{kind}_{of}") for of, kind in RATES[self.of].items()
+            }
+            return limits.least_seconds(row, rates) / ours or None
         theirs = times.get(("peer", self.of))
         return theirs / ours if theirs else None
-
-
-def _least_time(row: Mapping[str, Any], ceilings: Mapping[str, Any], kind: str) -> float:
-    """Seconds of a case at a kind of rates, those that are known."""
-    moved = None if kind == "matrix" else ceilings.get(f"{kind}_bytes_per_second")
-    computed = None
-    if kind != "copy":
-        computed = ceilings.get(f"{kind}_flops_per_second", {}).get(row.get("unit"))
-    pairs = ((row.get("bytes", 0), moved), (row.get("flops", 0), computed))
-    return max((work / rate for work, rate in pairs if rate), default=0.0)
 
 
 def load_goals(project: Project, snippets: Mapping[str, Snippet]) -> list[Goal]:
@@ -76,9 +74,11 @@ def load_goals(project: Project, snippets: Mapping[str, Snippet]) -> list[Goal]:
         raise ShelfError(
             Finding(FILE, None, malformed, "write snippet, variant, share, of and case")
         )
-    return [
-        _complete_goal(row, snippets[row["snippet"]]) for row in rows if row["snippet"] in snippets
-    ]
+    known = {folder.name for folder in snippet_folders(project)}
+    if unknown := {row["snippet"] for row in rows} - known:
+        raise ShelfError(Finding(FILE, None, f"no snippet {min(unknown)!r}", "mend its name"))
+    chosen = (row for row in rows if row["snippet"] in snippets)
+    return [_complete_goal(row, snippets[row["snippet"]]) for row in chosen]
 
 
 def _complete_goal(row: Mapping[str, Any], snippet: Snippet) -> Goal:

@@ -41,9 +41,6 @@ WAITED = (
     "the GPU may have waited for the host in {} of {} samples: "
     "enqueueing the call takes longer than the flush before it"
 )
-# Why it is wrong: what the last event does not wait for is in no time.
-GOES_ON = "works on after its last event, on a stream that the current one does not wait for"
-DRIFTED = "is right when it is verified, and wrong after it was timed"
 # Units of which a plain torch product measures the rate, beside the times.
 PRODUCT_UNITS = frozenset({"fp32", "tf32", "fp16", "bf16"})
 

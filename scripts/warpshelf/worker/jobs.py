@@ -21,7 +21,7 @@ from warpshelf.worker import accuracy, costs, gpu, space, timing, verify
 from warpshelf.worker.accuracy import WrongResult
 from warpshelf.worker.checks import Checks, Rejected, Share, choose_cases, choose_device, rank_cases
 from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
-from warpshelf.worker.timing import Summary
+from warpshelf.worker.timing import Fault, Found, Summary
 from warpshelf.worker.verify import CaseData, View
 
 Answer = dict[str, Any]
@@ -87,7 +87,7 @@ def _compile_timed(checks: Checks) -> None:
     for index, case in enumerate(proof.timed):
         checks.context.report_place(f"while compiling what is timed on {case}")
         with contextlib.suppress(Exception):
-            inputs = checks.draw_inputs(case, index, 2)
+            inputs = checks.draw_inputs(case, index, 1)
             ours = [proof.variants[name] for name in proof.variants_for(case)]
             for function in (*ours, *proof.peers.values()):
                 with contextlib.suppress(Exception):
@@ -295,7 +295,7 @@ def _time_case(
     clock: timing.Clock,
     watch: gpu.LoadMonitor,
     deadline: float,
-) -> dict[str, Summary | str]:
+) -> dict[str, Found]:
     """Time functions on a case. Its inputs end with the call: the next case needs the memory.
 
     Each is called once more, on the very tensors on which it was timed, and has to be right still.
@@ -312,12 +312,13 @@ def _time_case(
         try:
             verify.compare_outputs(accuracy.tensors_of(call(), "it"), view, allowed)
         except WrongResult as wrong:
-            times[name] = f"{limits.DRIFTED}: {wrong}"
+            what = f"is right when it is verified, and wrong after it was timed: {wrong}"
+            times[name] = Fault(what, "have each call compute the same")
     return times
 
 
 def _record_time(
-    checks: Checks, case: dict[str, Any], result: Answer, found: Summary | str, least: float
+    checks: Checks, case: dict[str, Any], result: Answer, found: Found, least: float
 ) -> None:
     """Put a time into a function's result on a case, or why there is none.
 
@@ -325,10 +326,8 @@ def _record_time(
     failed, and the run goes on.
     """
     name, why, mend = result["name"], None, "look for a wrong cost()"
-    if found == limits.GOES_ON:
-        why, mend = f"{name!r} {found}", "have the current stream wait for it"
-    elif isinstance(found, str) and found.startswith(limits.DRIFTED):
-        why, mend = f"{name!r} {found}", "have each call compute the same"
+    if isinstance(found, Fault):
+        why, mend = f"{name!r} {found}", found.mend
     elif isinstance(found, str):
         result["untimed"] = found
     else:

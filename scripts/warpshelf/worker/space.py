@@ -13,6 +13,7 @@ from warpshelf.records import space as rows
 from warpshelf.worker import accuracy, costs, timing, verify
 from warpshelf.worker.checks import Checks
 from warpshelf.worker.context import JobContext, make_failure
+from warpshelf.worker.timing import Summary
 from warpshelf.worker.verify import View
 
 MOST_WRONG = 3  # configurations that are told; more say no more
@@ -131,7 +132,7 @@ def time_space(
         }
         times = timing.time_interleaved(calls, clock, warm_up=0.0, sampling=0.0, deadline=deadline)
         for configuration, one in zip(some, times.values(), strict=True):
-            if isinstance(one, str):
+            if not isinstance(one, Summary):
                 found.record_failure(configuration, f"has no time on {case}: {one}")
                 continue
             if why := timing.impossible_reason(str(configuration), one, least):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from warpshelf.records.limits import FEWEST, GOES_ON, MOST, MOST_VOID, WAITED
+from warpshelf.records.limits import FEWEST, MOST, MOST_VOID, WAITED
 
 WARM_UP = 0.05  # seconds of warm-up a function, so that clocks and caches settle
 WARM_CALLS = 3  # of warm-up at least, after a first one which may compile
@@ -63,6 +63,23 @@ class Summary(NamedTuple):
         return {**rounded, "n": self.n, "void": self.void, "cv": float(f"{self.cv:.2g}"), **more}
 
 
+class Fault(NamedTuple):
+    """Why a function is wrong, as only timing it shows."""
+
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return self.what
+
+
+GOES_ON = Fault(
+    "works on after its last event, on a stream that the current one does not wait for",
+    "have the current stream wait for it",
+)
+Found = Summary | Fault | str  # of a function: its time, its fault, or why it has neither
+
+
 def summarize_samples(samples: list[float], void: int = 0) -> Summary:
     """Median and spread of samples in seconds, beside `void` that were left out. ValueError if
     there are fewer than two, or one is not above zero, not finite or NaN."""
@@ -82,7 +99,7 @@ def time_interleaved(
     now: Callable[[], float] = time.monotonic,
     deadline: float | None = None,
     seed: int = 0,
-) -> dict[str, Summary | str]:
+) -> dict[str, Found]:
     """Time functions against each other, one sample of each in every round.
 
     Taking turns spreads whatever drifts (clocks, temperature, a neighbour) over all alike, and the
@@ -92,7 +109,7 @@ def time_interleaved(
     count, within MOST rounds: those that are held, or those with the host's part where that kind is
     more. Past `deadline` (by `now`) no further round starts; before FEWEST rounds that is a
     TimeoutError. A function with fewer than FEWEST samples that count, or a larger share of others
-    than MOST_VOID, has in place of a time why it has none; so has one whose work goes on after it.
+    than MOST_VOID, has in place of a time why it has none; one that works on after it a fault.
     """
     for call in calls.values():
         call()
@@ -118,7 +135,7 @@ def time_interleaved(
         voids = [len(samples) - len(_counting(samples)) for samples in taken.values()]
         if all(rounds + 1 - void >= FEWEST or void > MOST_VOID * (rounds + 1) for void in voids):
             break
-    found: dict[str, Summary | str] = {}
+    found: dict[str, Found] = {}
     for name, samples in taken.items():
         counting, total = _counting(samples), len(samples)
         void = total - len(counting)
