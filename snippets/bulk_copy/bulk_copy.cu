@@ -296,7 +296,7 @@ __device__ void fence_barriers() {  // their first values, before the engine cou
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 // A load may still be on its way when the warp arrives at a barrier, and the engine may
-// overtake it: without this an H200 got a few of 65,536 tiles wrong.
+// overtake it: without this a few loads among 65,536 tiles were wrong on an H200.
 __device__ void fence_loads() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
