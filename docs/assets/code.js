@@ -98,4 +98,5 @@
   // A page opened from a disk is the only one: there `document$` ends before it says anything.
   if (window.document$) window.document$.subscribe({ next: show, complete: show });
   else show();
+  addEventListener("ws-code", show); // a fold has loaded a file
 })();

@@ -1,10 +1,58 @@
-/* Views of kernels, line by line: a button in each row of their table, whose script, style sheet and
-   data are asked for when it is pressed. Without it the table of totals is all there is. */
+/* What a page shows when it is asked for: the evidence of a snippet, the whole of a file, and views of
+   kernels line by line. A page is sent without them. Where no script runs, lines link to the first two, and
+   the table of totals is all there is of views. */
 
 (() => {
   "use strict";
 
   const home = new URL("..", document.currentScript.src);
+
+  async function get(url) {
+    const answer = await fetch(url);
+    if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
+    return answer.text();
+  }
+
+  // The evidence is a page by itself, whose links are relative to its own address.
+  async function evidence(url) {
+    const page = new DOMParser().parseFromString(await get(url), "text/html");
+    const found = document.importNode(page.getElementById("evidence"), true);
+    found.removeAttribute("id");
+    for (const link of found.querySelectorAll("a[href]")) link.href = new URL(link.getAttribute("href"), url);
+    for (const head of found.querySelectorAll("h2")) {
+      const line = document.createElement("p"); // no heading of this page
+      line.className = "ws-label";
+      line.append(...head.childNodes);
+      head.replaceWith(line);
+    }
+    return found;
+  }
+
+  async function file(url, language) {
+    const block = document.createElement("div");
+    block.className = `language-${{ cuda: "c++" }[language] || language} highlight`;
+    const code = document.createElement("code");
+    code.textContent = (await get(url)).replace(/^[ \t]*(?:#|\/\/)[ \t]*-+8<-+ \[.*\n/gm, "");
+    const pre = document.createElement("pre");
+    pre.append(code);
+    block.append(pre);
+    return block;
+  }
+
+  async function unfold({ target: fold }) {
+    const link = fold.querySelector("a");
+    if (!fold.open || fold.dataset.loaded || !link) return;
+    fold.dataset.loaded = "yes";
+    try {
+      const { language } = fold.dataset;
+      fold.append(await (language ? file(link.href, language) : evidence(link.href)));
+      start();
+      dispatchEvent(new Event("ws-code"));
+    } catch (error) {
+      delete fold.dataset.loaded;
+      console.warn(error);
+    }
+  }
 
   async function open(row, button) {
     button.setAttribute("aria-busy", "true");
@@ -19,7 +67,7 @@
   }
 
   function start() {
-    document.querySelector("dialog.ws-view")?.remove(); // of the page before
+    for (const fold of document.querySelectorAll(".ws-evidence, .ws-file")) fold.ontoggle = unfold;
     for (const row of document.querySelectorAll("tr[data-look]:not([data-opens])")) {
       row.setAttribute("data-opens", "");
       const button = document.createElement("button");
@@ -31,8 +79,13 @@
     }
   }
 
+  function begin() {
+    document.querySelector("dialog.ws-view")?.remove(); // of the page before
+    start();
+  }
+
   // With instant navigation the theme replaces pages, and says so here.
   // A page opened from a disk is the only one: there `document$` ends before it says anything.
-  if (window.document$) window.document$.subscribe({ next: start, complete: start });
-  else start();
+  if (window.document$) window.document$.subscribe({ next: begin, complete: begin });
+  else begin();
 })();

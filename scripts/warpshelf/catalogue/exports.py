@@ -170,7 +170,7 @@ def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, a
     dated = [(one.added, one) for one in listed if one.added]
     news = []
     for added, one in sorted(dated, key=lambda row: row[0], reverse=True):
-        link, name = f"{whole_address(one.where, site)}#{one.anchor}", one.title_en or one.title
+        link, name = f"{whole_address(one.page[:-3], site)}#{one.anchor}", one.title_en or one.title
         more = one.why, one.url, one.authors, one.tags
         news.append(FeedEntry(f"reading/{one.id}", added, name, link, *more))
     return _write_feed(news, title, page, address, site)
@@ -287,7 +287,7 @@ def export_files(
     topics = [topic for _, topic in sorted(shelf.topics.items()) if topic.page]
     for topic in [Topic("all", name, readings=every), *topics]:
         where, title, readings = topic.where, topic.title, topic.readings
-        page = whole_address("index" if where == "all" else where, site)
+        page = whole_address("index" if where == "all" else topic.overview[:-3], site)
         texts[f"{where}.bib"] = "\n".join(map(format_bibtex, readings))
         texts[f"{where}.csl.json"] = _join_json(map(csl_item, readings)) + "\n"
         schema = f"{root}/schema.json"
@@ -296,7 +296,7 @@ def export_files(
         texts[f"{where}.json"] = _dump_json(head)[:-2] + f',\n"readings": {plain}\n}}\n'
         full = name if where == "all" else f"{title} · {name}"
         texts[f"{where}.xml"] = readings_feed(readings, site, full, page, f"{root}/{where}.xml")
-        about = descriptions.get(where)
+        about = descriptions.get(topic.overview[:-3])
         text = f"# {title}\n\n" + (f"> {about}\n\n" if about else "") + f"Page: {page}\n\n"
         texts[f"{where}.txt"] = text + "".join(map(_plain_line, readings))
     return texts
@@ -306,7 +306,7 @@ def _export_reading(reading: Reading, site: str) -> dict[str, Any]:
     """The reading as its list has it, with where it stands and the identity of its work."""
     fields = reading.model_dump(exclude_defaults=True)
     fields["lang"] = reading.lang
-    page = f"{whole_address(reading.where, site)}#{reading.anchor}"
+    page = f"{whole_address(reading.page[:-3], site)}#{reading.anchor}"
     return {**fields, "topic": reading.where, "identity": work_identity(reading.url), "page": page}
 
 
@@ -331,7 +331,7 @@ def llms_overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str,
     for where, topic in sorted(shelf.topics.items()):
         if topic.page:
             row = f"- [{_escape_label(topic.title)}]({root}/{quote(where)}.txt)"
-            row = f"{row}: {descriptions.get(where, '')}".rstrip(": ")
+            row = f"{row}: {descriptions.get(topic.overview[:-3], '')}".rstrip(": ")
             part = where.partition("/")[0]
             parts[part] = parts.get(part, f"## {part.capitalize()}\n\n") + f"{row}\n"
     return "\n".join(

@@ -285,7 +285,7 @@ def _page_step(page: Page, shown: Mapping[str, SnippetPage]) -> tuple[int, str]:
     ]
     if page.description:
         lines.append(f'<p class="ws-reading-why">{escape_markdown(page.description)}</p>')
-    return minutes, _step_item(f"page:{page.where}", minutes, lines)
+    return minutes, _step_item(f"page:{page.where.removesuffix('/index')}", minutes, lines)
 
 
 def _reading_step(

@@ -224,14 +224,14 @@ def render_lists(
 ) -> dict[str, str]:
     """The list of each topic, by its path below the fragments: `readings/kernels/softmax.md`.
 
-    And what to read first, for the top of the same page: `start/kernels/softmax.md`. Their links
-    are relative to the topic's own page, so they stand on no other. `repository` is the address of
+    And what to read first, for the top of the topic's page: `start/kernels/softmax.md`. Their links
+    are relative to the page that each belongs to, so they stand on no other. `repository` is the address of
     the project, where known: each list then ends with a way to add to it. `exports` says that the
     list is also published for other programs.
     """
     texts = {}
     for where, topic in sorted(around.shelf.topics.items()):
-        place = OnPage(f"{where}.md")
+        place = OnPage(topic.list_page)
         opened = [one for one in topic.readings if not one.unread]
         unread = [one for one in topic.readings if one.unread]
         text = "" if topic.readings else f'<p class="ws-empty">{EMPTY}</p>\n'
@@ -251,7 +251,7 @@ def render_lists(
             ways.append(f"the list as {download_links(where, place)}")
         footer = f'\n<p class="ws-ways">{SEPARATOR.join(ways)}</p>\n' if ways else ""
         texts[f"readings/{where}.md"] = text + footer
-        texts[f"start/{where}.md"] = _start_block(topic, place)
+        texts[f"start/{where}.md"] = _start_block(topic)
     return texts
 
 
@@ -262,15 +262,17 @@ def _entry_list(
     return f'<ul class="ws-readings"{found}{place.markdown}>\n{entries}\n</ul>\n'
 
 
-def _start_block(topic: Topic, place: OnPage) -> str:
+def _start_block(topic: Topic) -> str:
+    place = OnPage(topic.overview)
     rows = "\n".join(
         f"<li>{title_link(one, place)} {render_rating(one)}"
         f'<span class="ws-start-why">{place.escape_text(one.why)}</span></li>'
         for one in topic.readings
         if one.start
     )
-    line = f'<a href="#readings">All {len(topic.readings)} readings</a> are at the end of'
-    line = f'<p class="ws-start-more">{line} this page.</p>\n' if topic.readings else ""
+    line = place.link(f"All {len(topic.readings)} readings", f"/{topic.list_page}#readings")
+    line += f" are {'on a page of their own' if topic.folder else 'at the end of this page'}."
+    line = f'<p class="ws-start-more">{line}</p>\n' if topic.readings else ""
     if not rows:
         return line
     opening = '<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with'
@@ -303,7 +305,7 @@ def render_contents(shelf: Shelf) -> str:
         count = sum(len(topic.readings) for topic in topics)
         total += count
         rows = [
-            f"<li markdown>[{escape_markdown(topic.title)}](/{topic.where}.md)"
+            f"<li markdown>[{escape_markdown(topic.title)}](/{topic.overview})"
             f' <span class="ws-count">{len(topic.readings)}</span></li>'
             for topic in topics
         ]

@@ -21,8 +21,13 @@ class Project:
         self.published_records = self.docs / "records"
         self.published_sources = self.docs / "sources"  # the snippets' files
         self.published_views = self.docs / "views"
+        self.published_evidence = self.docs / "evidence"  # a page of each snippet, as HTML
         self.published_runtime = self.docs / "runtime"  # what a browser computes with
         self.exports = self.docs / "exports"  # the lists in formats for other programs
+        self.published = (
+            self.published_records, self.published_sources, self.published_views,
+            self.published_evidence, self.published_runtime, self.exports,
+        )  # fmt: skip
         self.ledger = root / ".shelf" / "ledger.json"  # what was verified on this machine
         self.repeated = root / ".shelf" / "repeated.json"  # how far a run got that repeats all
 

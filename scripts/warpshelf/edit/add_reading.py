@@ -235,7 +235,8 @@ class NewReading:
         after = load_shelf(self.root, instead={self.path: data})
         found = {*after.findings, *crosscheck.check_shelf(after, snippets)}
         found -= {*self.shelf.findings, *crosscheck.check_shelf(self.shelf, snippets)}
-        notes = sorted(finding for finding in found if finding.path == f"docs/{self.where}.md")
+        page = f"docs/{after.topics[self.where].list_page}"
+        notes = sorted(finding for finding in found if finding.path == page)
         if wrong := sorted(found.difference(notes)):
             raise ShelfError(wrong)
         reading = after.topics[self.where].readings[-1]
@@ -258,7 +259,8 @@ def _resolve_topic(root: Path, topic: str, shelf: Shelf) -> str:
     if where in shelf.topics and shelf.topics[where].page:
         return where
     plain = re.fullmatch(r"[\w-]+(?:/[\w-]+)*", where)
-    if plain and (root / "docs" / f"{where}.md").is_file():
+    page = root / "docs" / where
+    if plain and (page.with_name(f"{page.name}.md").is_file() or (page / "index.md").is_file()):
         return where
     known = sorted(name for name, known in shelf.topics.items() if known.page)
     near = closest_match(where, known)

@@ -189,7 +189,7 @@ def _check_topics(shelf: Shelf) -> Iterator[Finding]:
             yield Finding(f"docs/{where}.yml", None, "has no page beside it", mend)
         elif topic.listed and not topic.shown:
             what = "does not show its reading list"
-            yield Finding(f"docs/{where}.md", None, what, f'add --8<-- "readings/{where}.md"')
+            yield Finding(f"docs/{topic.list_page}", None, what, f'add --8<-- "readings/{where}.md"')
         starts = [reading for reading in topic.readings if reading.start]
         for reading in starts[MOST_STARTS:]:
             what = f"more than {MOST_STARTS} readings of {where} have start"

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, model_validator
 
 from warpshelf.core import markup
 from warpshelf.core.findings import Finding
@@ -239,10 +239,17 @@ class Reading(EntryModel):
                 raise ValueError("title has no English beside it; give it as title_en")
         return self
 
+    _page: str = PrivateAttr(default="")
+
     @property
     def where(self) -> str:
         """The name of its topic, such as `kernels/softmax`."""
         return _topic_name(self.path)
+
+    @property
+    def page(self) -> str:
+        """The page that has its list, below docs/: `kernels/softmax/readings.md`."""
+        return self._page or f"{self.where}.md"
 
     @property
     def anchor(self) -> str:
@@ -251,8 +258,8 @@ class Reading(EntryModel):
 
     @property
     def target(self) -> str:
-        """The docs-absolute link to its entry: `/kernels/softmax.md#reading-online-softmax`."""
-        return f"/{self.where}.md#{self.anchor}"
+        """The docs-absolute link to its entry: `/kernels/amd.md#reading-cdna3-isa`."""
+        return f"/{self.page}#{self.anchor}"
 
     @property
     def addresses(self) -> list[tuple[KeyPath, str, str]]:
@@ -280,19 +287,34 @@ def _topic_name(path: str) -> str:
 
 
 KEYS = tuple(Reading.model_fields)
+LIST = "readings"  # the page of a folder that has its list
 GLOSSARY = "docs/glossary.yml"  # the one file among the lists that holds no readings
 
 
 @dataclass
 class Topic:
-    """One list: its name (`kernels/softmax`), the title of its page, its readings in file order."""
+    """One list: its name (`kernels/softmax`), the title of its page, its readings in file order.
+
+    Its page is `kernels/softmax.md`, or a folder's `index.md`, where the list has a page of its own.
+    """
 
     where: str
     title: str
     page: bool = False  # the page stands beside the list
-    shown: bool = False  # and includes it
+    folder: bool = False  # it is that of a folder
+    shown: bool = False  # the list is included where it belongs
     listed: bool = False  # the list's file exists
     readings: list[Reading] = field(default_factory=list)
+
+    @property
+    def overview(self) -> str:
+        """Its page, below docs/."""
+        return f"{self.where}/index.md" if self.folder else f"{self.where}.md"
+
+    @property
+    def list_page(self) -> str:
+        """The page that has its list, below docs/."""
+        return f"{self.where}/{LIST}.md" if self.folder else f"{self.where}.md"
 
 
 @dataclass
@@ -314,6 +336,7 @@ class Shelf:
         reader = EntryReader(path, data)
         found = list(reader.parse_as(Reading))
         for reading in found:
+            reading._page = topic.list_page
             self.readings.setdefault(reading.id, reading)
         topic.readings += found
         self.entries += found
@@ -338,14 +361,19 @@ def load_shelf(
     """
     root, instead, shelf = Path(project_root), instead or {}, Shelf()
     files = {*_list_files(root, ".yml"), *instead} - {GLOSSARY}
-    for where, page in (load_pages(Project(root))[0] if pages is None else pages).items():
-        shown = f"readings/{where}.md" in page.text
+    written = load_pages(Project(root))[0] if pages is None else pages
+    for name, page in written.items():
+        where, listing = name, page
+        if (apart := f"{name.removesuffix('index')}{LIST}") in written and name.endswith("/index"):
+            where, listing = name.removesuffix("/index"), written[apart]
+        shown = f"readings/{where}.md" in listing.text
         if shown or f"docs/{where}.yml" in files:
             heading = re.search(
                 r"^# +(.+?)(?: *#*)?(?: *\{[^}]*\})? *$", FRONT.sub("", page.text), re.MULTILINE
             )
             title = re.sub(r"[`*]", "", heading[1]) if heading else where
-            shelf.topics[where] = Topic(where, title or where, page=True, shown=shown)
+            known = Topic(where, title or where, page=True, folder=where != name, shown=shown)
+            shelf.topics[where] = known
     for path in sorted(files):
         try:
             data = instead[path] if path in instead else (root / path).read_bytes()

@@ -14,6 +14,7 @@ from warpshelf.contract import pictures as predicted
 from warpshelf.contract.pictures import Row, SetErrors
 from warpshelf.core import devices, markup, units
 from warpshelf.core.markup import escape_markdown
+from warpshelf.core.places import OnPage
 from warpshelf.records.schema import Record
 from warpshelf.render import snippet_page, svg, tables
 from warpshelf.render.snippet_page import Claim, SnippetPage
@@ -193,7 +194,7 @@ def _compare_claim(page: SnippetPage, claim: Claim) -> str:
     )
 
 
-def render_claims(page: SnippetPage) -> str:
+def render_claims(page: SnippetPage, place: OnPage) -> str:
     """The figures by their source, with what we measured beside them where there is something."""
     claims = sorted(page.reported, key=lambda claim: claim.source.title)
     if not claims:
@@ -215,7 +216,8 @@ def render_claims(page: SnippetPage) -> str:
                 cells.append(_compare_claim(page, claim) or "not measured here on such a device")
             rows.append(tables.table_row(figure.what, cells))
         groups.append(tables.row_group(source.title, rows, len(head)))
-        sources.append(source.markdown)
+        known = place.link(source.title, source.link) if source.link else escape_markdown(source.title)
+        sources.append(known)
     number = tables.format_count(len(claims), "figure")
     origin = tables.format_count(len(sources), "source")
     ours = f"{against} of them measured here as well" if against else "none of them measured here"
@@ -223,4 +225,4 @@ def render_claims(page: SnippetPage) -> str:
     caption = "Reported elsewhere\nWhat others report for their code on their machines"
     inner = tables.render_table(caption, head, groups, "reported")
     folded = tables.render_fold(answer, inner, "claims", len(claims))
-    return f"{folded}\n\nReported in: {'; '.join(sources)}\n{{ .ws-origin }}"
+    return f'{folded}\n<p class="ws-origin">Reported in: {"; ".join(sources)}</p>'

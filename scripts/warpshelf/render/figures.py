@@ -34,11 +34,19 @@ def worst_result(record: Record) -> Result | None:
     return max(passed, key=tolerance_share, default=None)
 
 
-Found = dict[tuple[str, str], list[tuple[str, Result]]]  # by role and name, with labels of cases
+def _results_by_name(record: Record) -> dict[tuple[str, str], list[tuple[str, Result]]]:
+    """All results by role and name, each with the label of its case."""
+    found: dict[tuple[str, str], list[tuple[str, Result]]] = {}
+    for label, case in tables.label_cases(record.get("cases", [])):
+        for result in case["results"]:
+            found.setdefault((result["role"], result["name"]), []).append((label, result))
+    return found
 
 
-def _accuracy_summary(record: Record, found: Found) -> str:
-    """What the tables say, in one line; only what ran counts as right."""
+def accuracy_summary(record: Record) -> str:
+    """What the tables say, in one line; only what ran counts as right; "" without results."""
+    if not (found := _results_by_name(record)):
+        return ""
     verdicts = {key: [result["verdict"] for _, result in own] for key, own in found.items()}
     ours = {name: own for (role, name), own in verdicts.items() if role == "variant"}
     idle = [name for name, own in ours.items() if "passed" not in own]
@@ -75,15 +83,13 @@ def _name_dimensions(cases: list[tables.Case]) -> str:
 def render_accuracy(record: Record) -> str:
     """The worst error of each variant and peer, and of all cases, under a summary line."""
     cases, origin = record.get("cases", []), snippet_page.origin_line(record)
-    if not any(case["results"] for case in cases):
+    if not (found := _results_by_name(record)):
         return ""
-    found: Found = {}
     groups = []
     for label, case in tables.label_cases(cases):
         rows = []
         for result in case["results"]:
             name, note = result["name"], tables.note_peer(result["role"])
-            found.setdefault((result["role"], name), []).append((label, result))
             if reason := tables.missing_reason(result):
                 rows.append(tables.spanning_row(name, reason, 5, note))
                 continue
@@ -109,8 +115,7 @@ def render_accuracy(record: Record) -> str:
     caption = f"Worst error over {format_count(len(cases), 'case')}\n{origin}"
     head = ("Variant", "Error", "Tolerance", "Margin", "Worst case", "Cases passed")
     summary = tables.render_table(caption, head, body, "accuracy")
-    answer = _accuracy_summary(record, found)
-    return tables.render_fold(answer, f"{summary}\n{every}", "errors", len(body))
+    return tables.render_fold(accuracy_summary(record), f"{summary}\n{every}", "errors", len(body))
 
 
 def compare_times(first: Time, second: Time) -> str:

@@ -13,13 +13,14 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from textwrap import indent
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from warpshelf.core.markup import escape_markdown, escape_prose, plain_text
+from warpshelf.core.markup import escape_markdown, escape_prose, plain_text, quote_href
 
 # How pymdownx.snippets finds what it would include or remove; see `escape_marks`.
 INCLUDE = re.compile(
@@ -38,7 +39,7 @@ MARKER = re.compile(
 class Listing(NamedTuple):
     """One file of a snippet: the label of its tab, "python" or "cuda", its name, its text.
 
-    `ways` is Markdown that stands below it: where the file is to be had.
+    `ways` is HTML for the page of the evidence: where the file is to be had.
     """
 
     label: str
@@ -85,16 +86,28 @@ def escape_marks(line: str) -> str:
     return line
 
 
-def code_fence(text: str, language: str, title: str, *, found: bool = True) -> str:
-    """A fenced code block that shows `text` without its section marks; `found` by a search."""
+def code_fence(text: str, language: str, title: str) -> str:
+    """A fenced code block that shows `text` without its section marks."""
     lines = [line for line in plain_text(text).split("\n") if not MARKER.fullmatch(line)]
     body = "\n".join(map(escape_marks, lines)).strip("\n")
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
     lexer = {"cuda": "c++"}.get(language, language)
     head = f'{lexer} title="{title}"'
-    if not found:
-        head = f'{{ .{head} data-search-exclude="yes" }}'
     return f"{ticks}{head}\n{body}\n{ticks}"
+
+
+def render_step(code: Sequence[Listing], old: str, new: str) -> str:
+    """The step from one marked section to another of the same snippet, as a diff.
+
+    Raises ValueError where no file marks one of them.
+    """
+    texts = {}
+    for name in (old, new):
+        marked = [file.text for file in code if name in section_names(file.text)]
+        texts[name] = extract_section(marked[0] if marked else "", name).split("\n")
+    rows = list(unified_diff(texts[old], texts[new], n=2, lineterm=""))[2:]
+    body = "\n".join(map(escape_marks, ("…" if row.startswith("@@") else row for row in rows[1:])))
+    return f'```diff title="from {old} to {new}"\n{body}\n```\n'
 
 
 def open_section(text: str, kind: str) -> str:
@@ -103,23 +116,30 @@ def open_section(text: str, kind: str) -> str:
     return kind if kind in names else (names or [""])[0]
 
 
-def render_listing(item: Listing, kind: str, folded: bool = False) -> str:
-    """A file: its section, open unless all is `folded`, the whole file in a fold, and its links."""
-    _, language, name, text, ways = item
-    fold = indent(code_fence(text, language, name, found=False), "    ")
-    parts = [f'??? abstract "All of {name}"\n\n{fold}']
-    if not folded and (first := open_section(text, kind)):
-        parts.insert(0, code_fence(extract_section(text, first), language, name))
-    elif not folded:
-        parts = [code_fence(text, language, name)]
-    return "\n\n".join(filter(None, (*parts, ways)))
+def render_listing(item: Listing, snippet: str, kind: str, folded: bool = False) -> str:
+    """A file: its section, open unless all is `folded`, and the whole file behind a line.
+
+    A script fetches the file when the line is opened; without one there is the link.
+    """
+    name = item.name
+    link = f"[{name}](/{FOLDER}/{snippet}/{name}){{ download={name} }}"
+    fold = (
+        f'<details class="ws-fold ws-file" data-language="{item.language}" markdown="1">\n'
+        f"<summary>All of {name}, {item.text.count(chr(10))} lines</summary>\n\n{link}\n\n</details>"
+    )
+    first = open_section(item.text, kind)
+    shown = extract_section(item.text, first) if first else item.text
+    opened = "" if folded else code_fence(shown, item.language, name)
+    return "\n\n".join(filter(None, (opened, fold if folded or first else "")))
 
 
-def render_listings(code: Sequence[Listing], kind: str, folded: bool = False) -> str:
-    """Files in content tabs, or the only file without one; `kind` names the section to open."""
-    shown = [render_listing(item, kind, folded) for item in code]
-    if len(code) == 1:
-        return shown[0]
+def render_listings(
+    code: Sequence[Listing], snippet: str, kind: str, folded: bool = False
+) -> str:
+    """Files in content tabs, or without where one or none is open; `kind` names the open section."""
+    shown = [render_listing(item, snippet, kind, folded) for item in code]
+    if len(code) == 1 or folded:
+        return "\n\n".join(shown)
     return "\n\n".join(
         f'=== "{escape_markdown(item.label)}"\n\n{indent(text, "    ")}'
         for item, text in zip(code, shown, strict=True)
@@ -210,16 +230,20 @@ def to_rison(value: Any) -> str:
 def source_links(
     snippet: str, name: str, repository: str | None, explored: str | None, arch: str = "native"
 ) -> str:
-    """One line: the file itself, Compiler Explorer, the repository, a clone; a .cu's compiler."""
-    parts = [f"[Download {name}](/{FOLDER}/{snippet}/{name}){{ download={name} }}"]
+    """One line of HTML, for a page in a folder: where the file is, and a .cu's compiler.
+
+    It is on this site, in Compiler Explorer, in the repository and in a clone of it.
+    """
+    parts = [f'<a href="../{FOLDER}/{snippet}/{name}" download="{name}">Download {name}</a>']
     if explored:
-        parts.append(f"[open in Compiler Explorer]({explored})")
+        parts.append(f"<a href={quote_href(explored)}>open in Compiler Explorer</a>")
     if repository:
-        parts.append(f"[in the repository]({repository}/blob/main/snippets/{snippet}/{name})")
-        parts.append(f"`git clone {repository}`")
+        file = quote_href(f"{repository}/blob/main/snippets/{snippet}/{name}")
+        parts.append(f"<a href={file}>in the repository</a>")
+        parts.append(f"<code>git clone {escape_markdown(repository)}</code>")
     if name.endswith(".cu"):
-        parts.append(f"`nvcc -std=c++17 -arch={arch} -c {name}`")
-    return f"{' · '.join(parts)}\n{{ .ws-ways }}"
+        parts.append(f"<code>nvcc -std=c++17 -arch={arch} -c {name}</code>")
+    return f'<p class="ws-ways">{" · ".join(parts)}</p>'
 
 
 # The reference of the tooling: what modules and their public names say of themselves. Only what

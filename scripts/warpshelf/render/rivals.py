@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from warpshelf.contract import architectures
 from warpshelf.core import units
@@ -12,7 +12,7 @@ from warpshelf.look.view import Build, View
 from warpshelf.readings.published import Rival
 from warpshelf.render import tables
 from warpshelf.render.listings import extract_section, section_names
-from warpshelf.render.snippet_page import SnippetPage
+from warpshelf.render.snippet_page import RivalComparison, SnippetPage
 from warpshelf.render.tables import Html
 
 HEAD = (
@@ -26,21 +26,20 @@ def rivals_table(page: SnippetPage) -> str:
     pairs = [one for one in page.rivals if one.archs and not one.rival.package]
     if not pairs:
         return ""
-    groups, count, verdicts = [], 0, []
+    groups, count, compared = [], 0, list[tuple[Build, Build]]()
     for one in pairs:
         rival, rows = one.rival, []
         for arch in one.archs:
             ours, theirs = one.ours[arch], one.answer.builds[arch]
             rows.append(tables.table_row(f"{arch}, ours", build_cells(ours)))
             rows.append(tables.table_row(f"{arch}, {rival.name}", build_cells(theirs)))
-            mine, other = _work_per_instruction(ours), _work_per_instruction(theirs)
-            if mine and other and mine[1] == other[1]:  # else they cannot be compared
-                spilled = ours["spilled_bytes"] <= theirs["spilled_bytes"]
-                verdicts.append(spilled and mine[0] >= other[0])
+            compared.append((ours, theirs))
         count += len(rows)
         link = f"<a href={quote_attribute(rival.url)}>{escape_markdown(rival.kernel)}</a>"
         own = f"{escape_markdown(rival.beside.kernel)} ({escape_markdown(rival.beside.variant)})"
         title = f"{own} beside {escape_markdown(rival.name)}: {link}; {escape_markdown(rival.what)}"
+        if said := ", ".join(_count_instructions(one)):
+            title += f". For the same work ours needs {said}"
         groups.append(tables.row_group(Html(title), rows, len(HEAD)))
     compilers = ", ".join(sorted({one.answer.compiler for one in pairs}))
     caption = (
@@ -50,13 +49,41 @@ def rivals_table(page: SnippetPage) -> str:
         "loop, or in the whole kernel if it has none. No times"
     )
     answer = f"Compiled beside {', '.join(dict.fromkeys(one.rival.name for one in pairs))}"
-    if verdicts:
-        answer += (
-            ": ours spills no more and does no less work per instruction in "
-            f"{sum(verdicts)} of {tables.format_count(len(verdicts), 'build')}"
-        )
+    parts = (
+        ("instructions for the same work", [_instruction_ratio(*pair) for pair in compared]),
+        ("registers", [ours["registers"] / theirs["registers"] for ours, theirs in compared]),
+        ("spilled bytes", [
+            (1 + ours["spilled_bytes"]) / (1 + theirs["spilled_bytes"]) for ours, theirs in compared
+        ]),
+    )  # fmt: skip
+    answer += ": ours needs " + "; ".join(_count_verdicts(what, found) for what, found in parts)
     inner = tables.render_table(caption, HEAD, groups, "rivals")
     return tables.render_fold(answer, inner, "beside", count)
+
+
+def _instruction_ratio(ours: Build, theirs: Build) -> float | None:
+    """Our instructions over theirs, for the same work; None where the two do different work."""
+    mine, other = _work_per_instruction(ours), _work_per_instruction(theirs)
+    return other[0] / mine[0] if mine and other and mine[1] == other[1] else None
+
+
+def _count_verdicts(what: str, ratios: Iterable[float | None]) -> str:
+    """In how many builds ours needs fewer, and in how many it needs more: both are said."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    fewer, more = (sum(far * (ratio - 1) > 0.005 for ratio in known) for far in (-1, 1))
+    return f"fewer {what} in {fewer} of {tables.format_count(len(known), 'build')}, more in {more}"
+
+
+def _count_instructions(pair: RivalComparison) -> Iterator[str]:
+    """By how much the instructions differ, and on which architectures."""
+    found: dict[str, list[str]] = {}
+    for arch in pair.archs:
+        ratio = _instruction_ratio(pair.ours[arch], pair.answer.builds[arch])
+        if ratio is not None:
+            far = round(100 * (ratio - 1))
+            said = f"{abs(far)} % {'more' if far > 0 else 'fewer'} instructions" if far else "as many"
+            found.setdefault(said, []).append(arch)
+    return (f"{said} on {', '.join(archs)}" for said, archs in found.items())
 
 
 def _work_per_instruction(build: Build) -> tuple[float, str] | None:

@@ -27,7 +27,7 @@ NO_TIME = (
     f"ranks unless their bounds differ by more than a factor of {DIFFERENT} and the one with the "
     "lower bound touches no more sectors"
 )
-USUAL = "sm_90"  # the architecture that the summary speaks of
+USUAL = "sm_90"  # the architecture that pages speak of
 
 
 def views_table(page: SnippetPage) -> str:
@@ -38,9 +38,11 @@ def views_table(page: SnippetPage) -> str:
     for one in page.views:
         case = json.dumps(one["case"], sort_keys=True)
         groups.setdefault((one["arch"], case), []).append(one)
-    groups = dict(
-        sorted(groups.items(), key=lambda one: (architectures.sm_version(one[0][0]), one[0][1]))
-    )
+
+    def place(key: tuple[str, str]) -> tuple[bool, int, str]:
+        return key[0] != USUAL, architectures.sm_version(key[0]), key[1]
+
+    groups = {key: groups[key] for key in sorted(groups, key=place)}
     cases = list(dict.fromkeys(case for _, case in groups))
     labels = dict(zip(cases, units.case_labels(list(map(json.loads, cases))), strict=True))
     bodies = []
@@ -80,7 +82,7 @@ def _bounds_summary(groups: dict[tuple[str, str], list[View]]) -> str:
     said = "What the machine does with it"
     if len(done) == 1:
         limiter = max(views, key=lambda view: view["bound"]["cycles"])["bound"]["limiter"]
-        least = _format_cycles(next(iter(done.values())).cycles)
+        least = format_cycles(next(iter(done.values())).cycles)
         return f"{said}: at least {least} SM cycles on {arch}, by {limiter}"
     apart = [
         (other.cycles / own.cycles if own.cycles else 0, slow, fast)
@@ -123,7 +125,7 @@ def _view_cells(view: View) -> list[str]:
     limiters = " and ".join(resident["limiters"])
     held = f"{resident['warps']} of {resident['most']}"
     return [
-        tables.make_cell(_format_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
+        tables.make_cell(format_cycles(view["bound"]["cycles"]), view["bound"]["limiter"]),
         units.format_integer(executed),
         str(LANES) if lanes == LANES else units.format_significant(lanes),
         _against_ideal(total, "sectors"),
@@ -133,7 +135,7 @@ def _view_cells(view: View) -> list[str]:
     ]
 
 
-def _format_cycles(number: float) -> str:
+def format_cycles(number: float) -> str:
     whole = number >= 100
     return units.format_integer(round(number)) if whole else units.format_significant(number)
 

@@ -72,7 +72,7 @@ def cached_check(project: Project) -> tuple[list[Finding], list[str]]:
 
 def _check_digest(project: Project) -> str | None:
     """The digest of all that a check reads, and of the names of what pages may embed."""
-    docs = _walk_files(project.docs, _published_folders(project))
+    docs = _walk_files(project.docs, project.published)
     names = sorted(os.fspath(path) for path in (*docs, *_walk_files(project.recipes)))
     mutants = _walk_files(project.root / "tests" / "snippets" / "mutants")
     today = datetime.now(UTC).date().isoformat()
@@ -83,7 +83,7 @@ def _check_digest(project: Project) -> str | None:
 
 def source_digest(project: Project) -> str | None:
     """The digest of all that a rendering reads; None where a file cannot be read."""
-    docs = _walk_files(project.docs, _published_folders(project))
+    docs = _walk_files(project.docs, project.published)
     python = runtime.runtime_dir(project) / runtime.MANIFEST
     paths = (
         project.root / "mkdocs.yml",
@@ -98,7 +98,7 @@ def source_digest(project: Project) -> str | None:
 
 def output_digest(project: Project) -> str | None:
     """The digest of all that a rendering writes; None where a file cannot be read."""
-    folders = (project.fragments, *_published_folders(project))
+    folders = (project.fragments, *project.published)
     inner = (path for folder in folders for path in _walk_files(folder))
     return _hash_files((project.docs / "llms.txt", *inner))
 
@@ -119,12 +119,6 @@ def builder_digest(builder: str, project: Project) -> str | None:
 def hash_folder(folder: Path) -> str:
     """The digest of a folder's files; empty where one cannot be read."""
     return _hash_files(_walk_files(folder)) or ""
-
-
-def _published_folders(project: Project) -> tuple[Path, ...]:
-    """The folders below docs/ that a rendering fills."""
-    views, records = project.published_views, project.published_records
-    return records, project.published_sources, views, project.exports, project.published_runtime
 
 
 def _walk_files(folder: Path, but: Iterable[Path] = ()) -> Iterator[Path]:

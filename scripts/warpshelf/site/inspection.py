@@ -31,6 +31,7 @@ from warpshelf.records.history import History
 from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import Record
 from warpshelf.records.store import TimeDifference, key_slug
+from warpshelf.render import listings
 from warpshelf.render.fragments import KEYS
 from warpshelf.site import build_snippet_pages, project_content
 from warpshelf.site.build_snippet_pages import EMBED, find_embeds
@@ -40,6 +41,7 @@ LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
 LISTING = re.compile(r"^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)`*~*\s*$", re.M | re.S)
 PICTURE = r"(?P<id>[^/]+)/(?P<name>(?:timelines|grids)/[^/]+)\.md"
+STEP = r"(?P<id>[a-z][a-z0-9_]*)/steps/(?P<old>[a-z][\w-]*)/(?P<new>[a-z][\w-]*)\.md"
 LINES = re.compile(r"\d*:\d*|\d+")  # in the place of a section's name
 
 
@@ -183,6 +185,11 @@ def embedded_pictures(written: Mapping[str, Page]) -> dict[str, list[str]]:
     return {one: sorted(names) for one, names in found.items()}
 
 
+def embedded_steps(written: Mapping[str, Page]) -> list[tuple[str, str, str]]:
+    """Each step from one section of a snippet to another that a page embeds."""
+    return sorted({(it["id"], it["old"], it["new"]) for _, it in find_embeds(written, STEP)})
+
+
 def _check_pages(held: ProjectContent) -> Iterator[Finding]:
     """Links between pages, and what pages embed."""
     embeds = _Embeds(held)
@@ -203,7 +210,7 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
             fenced = any(first < match.start() < last for first, last in listings)
             if what := embeds.find_problem(target):
                 yield Finding(where, line, what, embeds.suggest_target(target))
-            elif (own := _own_page(target)) and where != f"docs/{own}":
+            elif (own := _own_page(target, held.shelf)) and where != f"docs/{own}":
                 what = f"embeds a list whose links only work on docs/{own}"
                 yield Finding(where, line, what, 'embed single readings: --8<-- "reading/<id>.md"')
             elif is_code and not fenced:
@@ -211,12 +218,15 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
                 yield Finding(where, line, what, "put it between ```python and ```")
 
 
-def _own_page(target: str) -> str | None:
-    """The one page that a list of readings may stand on, below docs/."""
+def _own_page(target: str, shelf: Shelf) -> str | None:
+    """The one page that a list of readings, or what to start with, may stand on, below docs/."""
+    if target == reading_lists.EVERY_FRAGMENT:
+        return reading_lists.EVERY_PAGE
     first, _, rest = target.partition("/")
-    if first not in ("readings", "start") or target == "readings/all.md":
+    topic = shelf.topics.get(rest.removesuffix(".md"))
+    if topic is None or first not in ("readings", "start"):
         return None
-    return reading_lists.EVERY_PAGE if target == reading_lists.EVERY_FRAGMENT else rest
+    return topic.list_page if first == "readings" else topic.overview
 
 
 @dataclass(frozen=True)
@@ -267,6 +277,8 @@ class _Embeds:
             known = self.pictures_drawn.get(first)
             good = known is None or picture["name"] in known  # without a record, none can tell
             what = f"embeds {name!r}, but {first} draws no picture of that name"
+        elif is_there and (step := re.fullmatch(STEP, target)):
+            return self._step_problem(*step.groups())
         elif any((at / name).is_file() for at in (project.docs / "assets", project.recipes)):
             return None
         elif stem in KEYS and rest.endswith(".md"):
@@ -280,6 +292,14 @@ class _Embeds:
             good = f"[start:{section}]" in text
             what = f"embeds the section {section!r}, which {name} does not mark"
         return None if good else what
+
+    def _step_problem(self, name: str, old: str, new: str) -> str | None:
+        snippet = next(one for one in self.held.snippets if one.id == name)
+        try:
+            listings.render_step(build_snippet_pages.code_listings(snippet), old, new)
+        except ValueError as error:
+            return f"embeds a step of {name}, but its files have {error}"
+        return None
 
     def suggest_target(self, target: str) -> str:
         """What to embed instead of `target`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from warpshelf.readings.model import Shelf
 from warpshelf.records import bundle, history, ledger, schema
 from warpshelf.records.schema import Record
 from warpshelf.records.store import key_slug
-from warpshelf.render import listings, machine_comparison, results, snippet_page
+from warpshelf.render import evidence, listings, machine_comparison, results, snippet_page
 from warpshelf.render.fragments import build_fragments, render_pictures
 from warpshelf.render.snippet_page import MachineState, SnippetPage
 from warpshelf.site import build_snippet_pages, inspection, project_content
@@ -66,6 +67,10 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     texts: dict[str, str] = {}
     records: dict[str, str] = {}
     drawn = inspection.embedded_pictures(held.pages)
+    for name, old, new in inspection.embedded_steps(held.pages):
+        code = next((page.code for page in shown if page.id == name), ())
+        with suppress(ValueError):  # the check says what is wrong, and the build what is missing
+            texts[f"{name}/steps/{old}/{new}.md"] = listings.render_step(code, old, new)
     for page in shown:
         for piece, text in build_fragments(page).items():
             texts[f"{page.id}/{piece}.md"] = text + "\n"
@@ -97,7 +102,14 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
         "results/reach.md": results.architecture_tables(shown, links),
         "results/note.md": results.gpu_note(shown),
     }
+    proofs = {}
+    for page in shown:
+        link = links.get(page.id)
+        topic = held.pages.get((link or "").partition(".md")[0].lstrip("/"))
+        title = str(topic.meta.get("title", topic.where)) if topic else "Home"
+        proofs[f"{page.id}.html"] = evidence.render_evidence(page, link, title)
     folders: dict[Path, Mapping[str, str | bytes]] = {
+        project.published_evidence: proofs,
         project.fragments: {name: mark_unread(text) for name, text in texts.items()},
         project.published_records: records,
         project.published_views: views,

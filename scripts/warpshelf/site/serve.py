@@ -67,15 +67,10 @@ class Watcher(FileSystemEventHandler):
         """Note a change that concerns us; called by watchdog."""
         if event.event_type in ("opened", "closed", "closed_no_write"):
             return
-        project = self.project
-        written = (
-            project.published_records, project.published_views, project.published_runtime,
-            project.exports,
-        )  # fmt: skip
         # Many editors save by moving a new file over the old one.
         for path in (Path(os.fsdecode(p)) for p in (event.src_path, event.dest_path) if p):
             ours = path.suffix in KINDS and not path.name.startswith(".")
-            if ours and not any(path.is_relative_to(folder) for folder in written):
+            if ours and not any(path.is_relative_to(one) for one in self.project.published):
                 with self.lock:
                     self.changed.add(path)
                 self.news.set()
