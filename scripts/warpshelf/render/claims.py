@@ -205,19 +205,19 @@ def render_claims(page: SnippetPage, place: OnPage) -> str:
     for source, stated in groupby(claims, key=lambda claim: claim.source):
         rows = []
         for claim in stated:
-            figure, place = claim.figure, escape_markdown(claim.figure.place)
+            figure, where = claim.figure, escape_markdown(claim.figure.place)
             shown = units.format_number(figure.figure)
             if figure.figure < 1e5:  # as the source writes it, and its neighbours with fractions
                 shown = shown.replace(units.THIN, "")
             shown += figure.unit if figure.unit == "×" else f" {figure.unit}"
-            link = tables.make_cell(Html(f"<a href={markup.quote_href(claim.url)}>{place}</a>"))
+            link = tables.make_cell(Html(f"<a href={markup.quote_href(claim.url)}>{where}</a>"))
             cells = [shown, figure.device, figure.setting, link]
             if against:
                 cells.append(_compare_claim(page, claim) or "not measured here on such a device")
             rows.append(tables.table_row(figure.what, cells))
         groups.append(tables.row_group(source.title, rows, len(head)))
-        known = place.link(source.title, source.link) if source.link else escape_markdown(source.title)
-        sources.append(known)
+        title = source.title
+        sources.append(place.link(title, source.link) if source.link else escape_markdown(title))
     number = tables.format_count(len(claims), "figure")
     origin = tables.format_count(len(sources), "source")
     ours = f"{against} of them measured here as well" if against else "none of them measured here"
