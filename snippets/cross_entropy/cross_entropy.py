@@ -39,6 +39,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 
 # --8<-- [start:rows]
+# --8<-- [start:naive]
 @triton.jit
 def cross_entropy_rows(top_out, total_out, x_ptr, n, x_stride, LOADS: tl.constexpr,
                        LANES: tl.constexpr, WIDTH: tl.constexpr):
@@ -67,8 +68,10 @@ def cross_entropy_rows(top_out, total_out, x_ptr, n, x_stride, LOADS: tl.constex
     shift = tl.where(row_top == float("-inf"), 0.0, row_top)
     total = tl.sum(total * tl.exp2((top - shift) * LOG2E), axis=0)
     tl.store(total_out + row, total)
+# --8<-- [end:naive]
 
 
+# --8<-- [start:naive-backward]
 @triton.jit
 def cross_entropy_rows_backward(x_ptr, top_ptr, rest_ptr, target_ptr, dloss_ptr,
                                 dlse_ptr, n, x_stride, CHUNK: tl.constexpr):
@@ -81,6 +84,7 @@ def cross_entropy_rows_backward(x_ptr, top_ptr, rest_ptr, target_ptr, dloss_ptr,
     p = tl.exp2((x - tl.load(top_ptr + row)) * LOG2E - tl.load(rest_ptr + row))
     dx = p * (dloss + tl.load(dlse_ptr + row)) - tl.where(col == wanted, dloss, 0.0)
     tl.store(at, dx.to(x_ptr.dtype.element_ty), mask=col < n)
+# --8<-- [end:naive-backward]
 # --8<-- [end:rows]
 
 
@@ -126,6 +130,7 @@ def place(index, rows, cols, GROUP: tl.constexpr):
 
 
 # --8<-- [start:kernel]
+# --8<-- [start:forward]
 @triton.jit
 def cross_entropy_forward(top_out, total_out, picked, hidden, weight, target, h_stride,
                           w_stride, t, v, d, M: tl.constexpr, N: tl.constexpr,
@@ -154,8 +159,10 @@ def cross_entropy_forward(top_out, total_out, picked, hidden, weight, target, h_
     at = tl.cast(part, tl.int64) * t + row
     tl.store(top_out + at, top, mask=row < t)
     tl.store(total_out + at, total, mask=row < t)
+# --8<-- [end:forward]
 
 
+# --8<-- [start:merge]
 @triton.jit
 def cross_entropy_merge(loss, lse, top_out, rest_out, picked, tops, totals, target, t,
                         parts, ignore_index, ROWS: tl.constexpr, PARTS: tl.constexpr):
@@ -184,10 +191,12 @@ def cross_entropy_merge(loss, lse, top_out, rest_out, picked, tops, totals, targ
     tl.store(lse + row, top + rest * LN2, mask=here)
     tl.store(top_out + row, top, mask=here)
     tl.store(rest_out + row, rest, mask=here)
+# --8<-- [end:merge]
 # --8<-- [end:kernel]
 
 
 # --8<-- [start:backward]
+# --8<-- [start:slice]
 @triton.jit
 def cross_entropy_slice(dx, hidden, weight, target, top, rest, dloss, dlse, unit,
                         dx_stride, h_stride, w_stride, t, v, d, first, M: tl.constexpr,
@@ -212,8 +221,10 @@ def cross_entropy_slice(dx, hidden, weight, target, top, rest, dloss, dlse, unit
     g -= tl.where(hit, (row_dloss * scale)[:, None], 0.0)
     at = dx + (row.to(tl.int64) * dx_stride)[:, None] + col[None, :]
     tl.store(at, g.to(dx.dtype.element_ty), mask=here[:, None] & (col < v)[None, :])
+# --8<-- [end:slice]
 
 
+# --8<-- [start:product]
 @triton.jit
 def add_tile(out, sums, unit, x, stride, row, col, rows, cols, ADD: tl.constexpr,
              LAST: tl.constexpr):
@@ -251,6 +262,7 @@ def cross_entropy_product(out, sums, a, b, unit, out_stride, a_stride, b_stride,
     row, col = tile * M, part * N
     add_tile(out, sums, unit, left, out_stride, row, col, m, n, ADD, LAST)
     add_tile(out, sums, unit, right, out_stride, row, col + N // 2, m, n, ADD, LAST)
+# --8<-- [end:product]
 # --8<-- [end:backward]
 
 

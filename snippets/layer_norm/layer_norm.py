@@ -69,6 +69,7 @@ def layer_norm_one_pass(y_ptr, mean_ptr, rstd_ptr, x_ptr, w_ptr, b_ptr, m, n, x_
 
 
 # --8<-- [start:backward]
+# --8<-- [start:stay]
 @triton.jit
 def layer_norm_backward_one_pass(dx_ptr, dw_part_ptr, db_part_ptr, dy_ptr, x_ptr, w_ptr,
                                  mean_ptr, rstd_ptr, m, n, dy_stride, x_stride,
@@ -106,6 +107,7 @@ def layer_norm_backward_one_pass(dx_ptr, dw_part_ptr, db_part_ptr, dy_ptr, x_ptr
         tl.store(dw_part_ptr + at, tl.sum(dw, axis=0), mask=tl.arange(0, BLOCK) < n)
     if db_part_ptr is not None:
         tl.store(db_part_ptr + at, tl.sum(db, axis=0), mask=tl.arange(0, BLOCK) < n)
+# --8<-- [end:stay]
 
 
 @triton.jit
@@ -157,6 +159,7 @@ def take_in(count, mean, m2, row_ptr, here, n, LOADS: tl.constexpr, LANES: tl.co
 
 
 # --8<-- [start:two-reads]
+# --8<-- [start:long]
 @triton.jit
 def layer_norm_two_reads(y_ptr, mean_ptr, rstd_ptr, x_ptr, w_ptr, b_ptr, m, n, x_stride,
                          eps, LOADS: tl.constexpr, LANES: tl.constexpr,
@@ -199,6 +202,7 @@ def layer_norm_two_reads(y_ptr, mean_ptr, rstd_ptr, x_ptr, w_ptr, b_ptr, m, n, x
                 y = y + b.to(tl.float32)
             tl.store(y_ptr + row * n + here, y.to(y_ptr.dtype.element_ty),
                      mask=here < n, eviction_policy="evict_first")
+# --8<-- [end:long]
 
 
 @triton.jit
@@ -543,11 +547,13 @@ def layer_norm(
 # --8<-- [end:operator]
 
 
+# --8<-- [start:naive]
 def naive(x: torch.Tensor) -> torch.Tensor:
     """What one read seems to allow: var = mean(x * x) - mean(x)**2, in float32."""
     mean = x.mean(-1, keepdim=True)
     var = (x * x).mean(-1, keepdim=True) - mean * mean
     return (x - mean) * torch.rsqrt(var.clamp(min=0) + 1e-5)
+# --8<-- [end:naive]
 
 
 def demo(device: str) -> None:

@@ -15,6 +15,7 @@ from math import exp, inf
 
 
 # --8<-- [start:model]
+# --8<-- [start:part]
 @dataclass(frozen=True)
 class Part:
     """The maximum m of some elements, and the sum d of exp(x - m) over them."""
@@ -30,6 +31,9 @@ class Part:
         """The part of both: associative, commutative, with Part() as zero."""
         m = max(self.m, other.m)
         return Part(m, self.scaled(m) + other.scaled(m))
+
+
+# --8<-- [end:part]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def direct(x: Sequence[float]) -> Part:
     return Part(m, sum(exp(value - m) for value in x) if m > -inf else 0.0)
 
 
+# --8<-- [start:online]
 def online(x: Sequence[float], block: int) -> tuple[list[Step], int]:
     """The steps of one pass in blocks, and how many exponentials they took."""
     if block < 1:
@@ -69,6 +74,7 @@ def online(x: Sequence[float], block: int) -> tuple[list[Step], int]:
     return steps, exponentials
 
 
+# --8<-- [end:online]
 # --8<-- [end:model]
 
 ROW = (1.0, 2.0, 0.0, 1.0, 3.0, 2.0, 2.0, 3.0, 1.0, 0.0, 2.0, 1.0, 4.0, 1.0, 0.0, 2.0)

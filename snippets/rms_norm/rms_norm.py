@@ -70,6 +70,7 @@ def rms_norm_one_pass(y_ptr, total_ptr, rstd_ptr, x_ptr, r_ptr, w_ptr, m, n,
 
 
 # --8<-- [start:backward]
+# --8<-- [start:stay]
 @triton.jit
 def rms_norm_backward_one_pass(dx_ptr, part_ptr, dy_ptr, x_ptr, w_ptr, rstd_ptr,
                                dtotal_ptr, m, n, dy_stride, x_stride, dtotal_stride,
@@ -108,8 +109,10 @@ def rms_norm_backward_one_pass(dx_ptr, part_ptr, dy_ptr, x_ptr, w_ptr, rstd_ptr,
     if part_ptr is not None:
         at = tl.program_id(0).to(tl.int64) * n + tl.arange(0, BLOCK)
         tl.store(part_ptr + at, tl.sum(dw, axis=0), mask=tl.arange(0, BLOCK) < n)
+# --8<-- [end:stay]
 
 
+# --8<-- [start:parts]
 @triton.jit
 def rms_norm_sum_parts(dw_ptr, part_ptr, parts, n, ROWS: tl.constexpr,
                        COLS: tl.constexpr):
@@ -122,6 +125,7 @@ def rms_norm_sum_parts(dw_ptr, part_ptr, parts, n, ROWS: tl.constexpr,
                       mask=(part < parts) & (col < n), other=0.0)
     total = tl.sum(dw, axis=0)[None, :]
     tl.store(dw_ptr + col, total.to(dw_ptr.dtype.element_ty), mask=col < n)
+# --8<-- [end:parts]
 # --8<-- [end:backward]
 
 
@@ -134,6 +138,7 @@ def chunk(LOADS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):
     return (load * LANES + lane) * WIDTH + tl.arange(0, WIDTH)[None, None, :]
 
 
+# --8<-- [start:long]
 @triton.jit
 def rms_norm_two_reads(y_ptr, total_ptr, rstd_ptr, x_ptr, r_ptr, w_ptr, m, n,
                        x_stride, r_stride, eps, LOADS: tl.constexpr,
@@ -174,8 +179,10 @@ def rms_norm_two_reads(y_ptr, total_ptr, rstd_ptr, x_ptr, r_ptr, w_ptr, m, n,
                 y = y * w.to(tl.float32)
             tl.store(y_ptr + row * n + here, y.to(y_ptr.dtype.element_ty),
                      mask=here < n, eviction_policy="evict_first")
+# --8<-- [end:long]
 
 
+# --8<-- [start:long-backward]
 @triton.jit
 def rms_norm_backward_dots(dot_ptr, dy_ptr, x_ptr, w_ptr, rstd_ptr, m, n, dy_stride,
                            x_stride, LOADS: tl.constexpr, LANES: tl.constexpr,
@@ -233,6 +240,7 @@ def rms_norm_backward_columns(dx_ptr, part_ptr, dy_ptr, x_ptr, w_ptr, rstd_ptr, 
     if part_ptr is not None:
         at = tl.program_id(1).to(tl.int64) * n + col
         tl.store(part_ptr + at, dw, mask=col < n)
+# --8<-- [end:long-backward]
 # --8<-- [end:two-reads]
 
 

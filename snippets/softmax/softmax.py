@@ -28,6 +28,7 @@ LOADS = 4  # 16-byte loads that a thread of the online variant has in flight
 
 
 # --8<-- [start:kernel]
+# --8<-- [start:one-pass]
 # exp(t) = exp2(t * LOG2E), and exp2 is one instruction.
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -41,6 +42,7 @@ def softmax_one_pass(y_ptr, x_ptr, m, n, x_stride,
     col = tl.arange(0, BLOCK)[None, :]
     x = tl.load(x_ptr + source[:, None] * x_stride + col,
                 mask=col < n, other=float("-inf"), eviction_policy="evict_first")
+    # --8<-- [start:digits]
     top = tl.max(x, axis=1).to(tl.float32)
     total = tl.sum(tl.exp2((x.to(tl.float32) - top[:, None]) * LOG2E), axis=1)
     # total is positive, but the compiler cannot know: so it keeps x, which may be
@@ -48,10 +50,13 @@ def softmax_one_pass(y_ptr, x_ptr, m, n, x_stride,
     top = tl.where(total > 0, top, 0)
     scale = tl.div_rn(1.0, total)  # `/` would be off by two units in the last place
     y = tl.exp2((x.to(tl.float32) - top[:, None]) * LOG2E) * scale[:, None]
+    # --8<-- [end:digits]
     tl.store(y_ptr + row[:, None] * n + col, y.to(y_ptr.dtype.element_ty),
              mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")
+# --8<-- [end:one-pass]
 
 
+# --8<-- [start:online]
 @triton.jit
 def softmax_online(y_ptr, x_ptr, m, n, x_stride,
                    LOADS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):
@@ -89,9 +94,11 @@ def softmax_online(y_ptr, x_ptr, m, n, x_stride,
             y = tl.exp2((x - row_top) * LOG2E) * scale
             tl.store(y_ptr + row * n + here, y.to(y_ptr.dtype.element_ty),
                      mask=here < n, eviction_policy="evict_first")
+# --8<-- [end:online]
 # --8<-- [end:kernel]
 
 
+# --8<-- [start:backward]
 @triton.jit
 def softmax_backward_one_pass(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
                               ROWS: tl.constexpr, BLOCK: tl.constexpr):
@@ -106,8 +113,10 @@ def softmax_backward_one_pass(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
     dx = y * (dy - dot[:, None])
     tl.store(dx_ptr + row[:, None] * n + col, dx.to(dx_ptr.dtype.element_ty),
              mask=(row < m)[:, None] & (col < n), eviction_policy="evict_first")
+# --8<-- [end:backward]
 
 
+# --8<-- [start:backward-online]
 @triton.jit
 def softmax_backward_online(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
                             LOADS: tl.constexpr, LANES: tl.constexpr,
@@ -140,6 +149,7 @@ def softmax_backward_online(dx_ptr, y_ptr, dy_ptr, m, n, y_stride, dy_stride,
             dx = y.to(tl.float32) * (dy.to(tl.float32) - dot)
             tl.store(dx_ptr + row * n + here, dx.to(dx_ptr.dtype.element_ty),
                      mask=here < n, eviction_policy="evict_first")
+# --8<-- [end:backward-online]
 
 
 def rows_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -413,6 +413,38 @@ def exponentials() -> str:
     return f"{BANDWIDTH / PERFORMANCE_MODELS_EXPONENTIALS:.2f} bytes"
 
 
+# Normalization.
+
+NORM_MEMORY, NORM_MATRIX = 3.35e12, 2 * 32_768 * 4096  # bytes a second, and of a matrix of bf16
+
+
+def _passes(count: int) -> str:
+    return f"{1e6 * count * NORM_MATRIX / NORM_MEMORY:.0f} µs"
+
+
+def bytes_of_a_norm() -> tuple[str, ...]:
+    return _passes(1 + 1), _passes(2 + 1)
+
+
+def a_residual_before_it() -> tuple[str, ...]:
+    return _passes((2 + 1) + (1 + 1)), _passes(2 + 2)
+
+
+def parts_of_one_percent() -> str:
+    parts, size = 264, 2
+    return f"{ceil(Fraction(8 * parts * 100, 3 * size)):,} rows"
+
+
+def a_row_each_in_l2() -> tuple[str, ...]:
+    return tuple(f"{50_000_000 // 132 // size:,} columns" for size in (4, 2))
+
+
+def two_chunks_merged() -> tuple[str, ...]:
+    both = [1, 3, 8]
+    mean = sum(both) / len(both)
+    return f"mean {mean:.0f}", f"{sum((x - mean) ** 2 for x in both):.0f}"
+
+
 # Reductions and scans.
 
 REDUCTIONS_MEMORY = 3.35e12  # bytes a second
