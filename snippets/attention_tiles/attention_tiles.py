@@ -48,8 +48,10 @@ def tiles(
 def count(grid: list[list[Tile]], kind: Tile) -> int:
     """How many tiles are of a kind."""
     return sum(line.count(kind) for line in grid)
+# --8<-- [end:model]
 
 
+# --8<-- [start:decode]
 def decode(sequences: int, parts: int, chunks: int, sms: int) -> list[list[str]]:
     """Who works on what when: a line for each step, a cell for each SM, "" if idle.
 
@@ -72,9 +74,7 @@ def decode(sequences: int, parts: int, chunks: int, sms: int) -> list[list[str]]
     if parts > 1:
         lines.append(["merge" if at < min(sequences, sms) else "" for at in range(sms)])
     return lines
-
-
-# --8<-- [end:model]
+# --8<-- [end:decode]
 
 
 def busy(lines: list[list[str]]) -> float:

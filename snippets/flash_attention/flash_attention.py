@@ -119,8 +119,10 @@ def seen_keys(first, s_kv, low, high, M: tl.constexpr, N: tl.constexpr,
         outer = tl.maximum(outer, begin)
         inner = tl.minimum(inner, outer)  # no tile is inside a narrow window
     return begin, inner, outer, end
+# --8<-- [end:band]
 
 
+# --8<-- [start:columns]
 @triton.jit
 def seeing_queries(first, s_q, low, high, M: tl.constexpr, N: tl.constexpr,
                    BELOW: tl.constexpr, ABOVE: tl.constexpr):
@@ -138,10 +140,10 @@ def seeing_queries(first, s_q, low, high, M: tl.constexpr, N: tl.constexpr,
         outer = tl.maximum(outer, begin)
         inner = tl.minimum(inner, outer)
     return begin, inner, outer, end
-# --8<-- [end:band]
+# --8<-- [end:columns]
 
 
-# --8<-- [start:forward]
+# --8<-- [start:attend]
 @triton.jit
 def attend(acc, top, total, q, k, v, k_stride, v_stride, b, h, row, low, high, s_kv,
            scale2, first, last, N: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
@@ -169,8 +171,10 @@ def attend(acc, top, total, q, k, v, k_stride, v_stride, b, h, row, low, high, s
         acc = tl.dot(p.to(values.dtype), values, acc, input_precision="ieee")
         top = higher
     return acc, top, total
+# --8<-- [end:attend]
 
 
+# --8<-- [start:forward]
 @triton.jit(do_not_specialize=LENGTHS)
 def flash_forward(out, lse, q, k, v, out_stride, q_stride, k_stride, v_stride,
                   h_q, s_q, s_kv, left, right, scale2, GROUP: tl.constexpr,
@@ -234,7 +238,7 @@ def flash_delta(delta, out, dout, lse, dlse, out_stride, dout_stride, h_q, s_q,
 # --8<-- [end:delta]
 
 
-# --8<-- [start:keys]
+# --8<-- [start:gather_keys]
 @triton.jit
 def weight(s, row_lse, scale, EXACT: tl.constexpr):
     """p = exp(scale * s - lse), made anew without a maximum: lse holds it."""
@@ -282,8 +286,10 @@ def gather_keys(dk, dv, keys, values, q, dout, lse, delta, apart, q_stride,
         ds = p * (dp - row_delta[None, :])
         dk = tl.dot(ds.to(queries.dtype), queries, dk, input_precision="ieee")
     return dk, dv
+# --8<-- [end:gather_keys]
 
 
+# --8<-- [start:keys]
 @triton.jit(do_not_specialize=LENGTHS)
 def flash_backward_keys(dk, dv, q, k, v, dout, lse, delta, dk_stride, dv_stride,
                         q_stride, k_stride, v_stride, dout_stride, h_kv, s_q, s_kv,
@@ -324,7 +330,7 @@ def flash_backward_keys(dk, dv, q, k, v, dout, lse, delta, dk_stride, dv_stride,
 # --8<-- [end:keys]
 
 
-# --8<-- [start:queries]
+# --8<-- [start:gather_queries]
 @triton.jit
 def gather_queries(dq, queries, do, row_lse, row_delta, k, v, k_stride, v_stride, b, h,
                    row, low, high, s_kv, scale, first, last, N: tl.constexpr,
@@ -346,8 +352,10 @@ def gather_queries(dq, queries, do, row_lse, row_delta, k, v, k_stride, v_stride
         ds = p * (dp - row_delta[:, None])
         dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision="ieee")
     return dq
+# --8<-- [end:gather_queries]
 
 
+# --8<-- [start:queries]
 @triton.jit(do_not_specialize=LENGTHS)
 def flash_backward_queries(dq, q, k, v, dout, lse, delta, dq_stride, q_stride, k_stride,
                            v_stride, dout_stride, h_q, s_q, s_kv, left, right, scale,

@@ -121,7 +121,7 @@ def tile_of_program(order, before, cu, targets, heads, count, SIZE: tl.constexpr
 # --8<-- [end:plan]
 
 
-# --8<-- [start:band]
+# --8<-- [start:seen_keys]
 @triton.jit
 def seen_keys(first, rows, history, window, M: tl.constexpr, N: tl.constexpr):
     """Of M queries from `first` on: all see the keys inner ... outer - 1, whole tiles.
@@ -140,8 +140,10 @@ def seen_keys(first, rows, history, window, M: tl.constexpr, N: tl.constexpr):
     left, edge = (inner - begin) // N, (past - outer) // N
     itself = tl.cdiv(tl.maximum(tl.minimum(first + M, rows) - own, 0), N)
     return begin, left, inner, outer, edge, own, itself
+# --8<-- [end:seen_keys]
 
 
+# --8<-- [start:band]
 @triton.jit
 def seeing_queries(first, rows, history, window, M: tl.constexpr, N: tl.constexpr):
     """Of N keys from `first` on: the queries inner ... outer - 1 see them all; some see
@@ -240,7 +242,7 @@ def hstu_forward(out, q, k, v, cu, targets, order, before, bias, out_stride, q_s
 # --8<-- [end:forward]
 
 
-# --8<-- [start:keys]
+# --8<-- [start:gather_keys]
 @triton.jit
 def gather_keys(dk, dv, keys, values, q, dout, q_stride, dout_stride, b, h, start, col,
                 rows, history, window, alpha, bias, span, M: tl.constexpr,
@@ -259,8 +261,10 @@ def gather_keys(dk, dv, keys, values, q, dout, q_stride, dout_stride, b, h, star
     ds = dp * (gate + p * (1.0 - gate))  # SiLU' = gate + x gate (1 - gate)
     dk = tl.dot(ds.to(queries.dtype), queries, dk, input_precision="ieee")
     return dk, dv
+# --8<-- [end:gather_keys]
 
 
+# --8<-- [start:keys]
 @triton.jit(do_not_specialize=NUMBERS)
 def hstu_backward_keys(dk, dv, q, k, v, dout, cu, targets, order, before, bias,
                        dk_stride, dv_stride, q_stride, k_stride, v_stride, dout_stride,
