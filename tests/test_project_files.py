@@ -323,16 +323,15 @@ POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 def test_documented_tolerances_are_those_of_the_verifier() -> None:
     from warpshelf.worker import accuracy
 
-    rows = re.findall(
-        r"^\| (.+?) \| (?:(\d+) × )?10([⁻⁰-⁹¹²³]+) \|$", read_file("docs/about/numbers.md"), re.M
-    )
+    page = read_file("docs/about/numbers/verify.md")
+    rows = re.findall(r"^\| (.+?) \| (?:(\d+) × )?10([⁻⁰-⁹¹²³]+) \|$", page, re.M)
     documented = {
         "tf32" if "TF32" in name else name: float(f"{factor or 1}e{power.translate(POWERS)}")
         for name, factor, power in rows
     }
     assert documented == accuracy.TOLERANCES
     assert accuracy.LIBRARY_MARGIN == 2
-    assert "at most twice the library's" in " ".join(read_file("docs/about/numbers.md").split())
+    assert "at most twice the library's" in " ".join(page.split())
 
 
 # The two suites.

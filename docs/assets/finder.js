@@ -54,6 +54,20 @@
       };
     });
 
+    // The page of all readings has a file of further words, a line an item.
+    async function fetchWords() {
+      const answer = await fetch(new URL(list.dataset.words, location), { signal });
+      if (!answer.ok) return;
+      const lines = (await answer.text()).split("\n");
+      items.forEach((item, place) => {
+        item.words = lines[place];
+        delete item.text;
+        delete item.counted;
+      });
+      delete list.dataset.words; // they are here
+      if (asked.words) show();
+    }
+
     // Without accents and case, so that "müller" is found by "Muller".
     function fold(text) {
       const plain = /[^\0-\x7f]/.test(text) ? text.normalize("NFKD").replace(/\p{M}/gu, "") : text;
@@ -65,7 +79,7 @@
       if (item.text === undefined) {
         const parts = item.element.querySelectorAll(PARTS);
         const texts = Array.from(parts.length ? parts : [item.element], (part) => part.textContent);
-        texts.push(item.tags.join(" "), item.element.getAttribute("data-words") || "");
+        texts.push(item.tags.join(" "), item.words || "");
         item.text = fold(texts.join(" "));
       }
       return item.text;
@@ -603,7 +617,8 @@
       if (start + 500 < items.length) soon(() => gather(start + 500));
       else soon(known);
     }
-    soon(() => gather(0));
+    if (list.dataset.words) fetchWords().catch(console.warn).finally(() => soon(() => gather(0)));
+    else soon(() => gather(0));
   }
 
   /* From page to page. */

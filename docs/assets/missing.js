@@ -1,7 +1,7 @@
 /* The page for a missing address: offers the pages whose names are most like it.
 
-   The names are those of the navigation, which is on this page as on every other, so nothing is
-   asked for. Without scripts the page has its plain links. */
+   The names of all pages are in this page, so nothing is asked for. Without scripts the page has its plain
+   links. */
 
 (() => {
   "use strict";
@@ -49,7 +49,8 @@
   if (!sought.length || !article) return;
 
   const pages = new Map(); // by address, so that what stands twice is offered once
-  for (const link of document.querySelectorAll(".md-nav--primary a.md-nav__link[href]")) {
+  const links = document.querySelectorAll(".md-nav--primary a.md-nav__link[href]");
+  for (const link of [...document.getElementById("ws-pages").content.querySelectorAll("a"), ...links]) {
     const { origin, pathname, href } = new URL(link.href);
     const title = link.textContent.trim().replace(/\s+/g, " ");
     if (origin !== home.origin || !title || pages.has(pathname)) continue;

@@ -28,9 +28,9 @@
     return found;
   }
 
-  async function file(url, language) {
+  async function file(url) {
     const block = document.createElement("div");
-    block.className = `language-${{ cuda: "c++" }[language] || language} highlight`;
+    block.className = `language-${url.endsWith(".py") ? "python" : "c++"} highlight`;
     const code = document.createElement("code");
     code.textContent = (await get(url)).replace(/^[ \t]*(?:#|\/\/)[ \t]*-+8<-+ \[.*\n/gm, "");
     const pre = document.createElement("pre");
@@ -44,8 +44,8 @@
     if (!fold.open || fold.dataset.loaded || !link) return;
     fold.dataset.loaded = "yes";
     try {
-      const { language } = fold.dataset;
-      fold.append(await (language ? file(link.href, language) : evidence(link.href)));
+      const whole = fold.classList.contains("ws-file");
+      fold.append(await (whole ? file(link.href) : evidence(link.href)));
       start();
       dispatchEvent(new Event("ws-code"));
     } catch (error) {

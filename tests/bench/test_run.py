@@ -98,9 +98,11 @@ def test_what_is_wrong_publishes_nothing(wrong_outcome: Outcome, name: str) -> N
     assert not (root / "docs" / "records" / name).exists()
     whole = (root / "build" / "fragments" / name / "whole.md").read_text(encoding="utf-8")
     assert "The last run here failed" in whole
-    for piece in ("output", "accuracy", "timing", "compile", "facts"):
-        text = (root / "build" / "fragments" / name / f"{piece}.md").read_text(encoding="utf-8")
-        assert "ws-absent" in text and "<table" not in text and "<pre" not in text
+    proof = (root / "docs" / "evidence" / f"{name}.html").read_text(encoding="utf-8")
+    assert all(
+        "<table" not in text and "<pre><code>" not in text.split("shelf run")[0]
+        for text in (whole, proof)
+    )
 
 
 def test_the_sound_ones_pass_and_the_site_is_built(wrong_outcome: Outcome) -> None:

@@ -205,7 +205,9 @@ def test_the_page_that_explains_a_term_speaks_of_it() -> None:
     """By the beginning of one of its longer words at least: a page may put it otherwise."""
     for term in load_our_terms():
         page = term.at.partition("#")[0]
-        text = (ROOT / "docs" / page).read_text(encoding="utf-8").lower()
+        file = ROOT / "docs" / page  # of an overview, what its pages say counts as well
+        pages = file.parent.glob("*.md") if file.name == "index.md" else [file]
+        text = " ".join(one.read_text(encoding="utf-8") for one in pages).lower()
         words = re.findall(r"[a-z0-9]{3,}", " ".join((term.term, term.long, *term.forms)).lower())
         stems = {word[:5] for word in words or [term.term.lower()]}
         assert any(stem in text for stem in stems), f"{term.term} is not on {page}"

@@ -370,9 +370,14 @@ def test_everything_is_on_one_page(built_articles: dict[str, str]) -> None:
     assert own < set(links)
 
 
-def test_a_row_knows_the_words_that_it_does_not_show(built_articles: dict[str, str]) -> None:
-    row = next(a for tag, a in Page(built_articles["everything.md"]).elements if tag == "li")
-    assert row["data-words"] == (
+def test_a_row_is_also_found_by_words_that_it_does_not_show(built_articles: dict[str, str]) -> None:
+    rows = Page(built_articles["everything.md"]).elements
+    assert next(a for _, a in rows if "data-finder" in a)["data-words"] == "../exports/words.txt"
+    shelf = Shelf(topics={"kernels/softmax": Topic("kernels/softmax", "T", page=True)})
+    shelf.add_file(SOFTMAX.encode(), "docs/kernels/softmax.yml")
+    words = reading_lists.search_words(shelf).splitlines()
+    assert len(words) == len(shelf.entries)
+    assert words[0] == (
         "natalia gimelshein third fourth arxiv & *more* shows maximum | sum found one pass"
     )
 

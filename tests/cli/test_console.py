@@ -22,7 +22,7 @@ from warpshelf.worker.context import Task
 
 
 def test_every_command_is_documented() -> None:
-    text = (ROOT / "docs/about/tooling.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/about/commands.md").read_text(encoding="utf-8")
     rows = {line.split("|")[1].strip(" `") for line in text.splitlines() if "| `shelf " in line}
     # `shelf links add URL --topic T`: the words in front of what is to be filled in
     listed = {" ".join(takewhile(str.islower, row.split())) for row in rows}

@@ -164,7 +164,7 @@ def test_what_is_on_one_side_alone_is_told(viewed_trial: Trial) -> None:
 
 
 def test_the_manual_shows_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs/about/contributing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/about/contributing/tune.md").read_text(encoding="utf-8")
     head, block = text.partition('```text title="shelf look ')[2].split("```")[0].split('"\n')
     monkeypatch.setenv("COLUMNS", "88")
     done = Trial(ROOT).run_shelf("look", *head.split())

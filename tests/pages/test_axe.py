@@ -41,7 +41,7 @@ def search_softmax(tab: Page) -> None:
 KINDS: dict[str, tuple[str, Callable[[Page], None]]] = {
     "front page": ("", no_search),
     "topic with a list": ("kernels/scheduling/", no_search),
-    "topic with a snippet": ("kernels/softmax/", no_search),
+    "topic with a snippet": ("kernels/softmax/one-pass/", no_search),
     "topic with formulas": ("models/transformer-arithmetic/", no_search),
     "calculator": ("calculators/memory/", no_search),
     "part": ("kernels/", no_search),

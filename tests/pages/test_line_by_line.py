@@ -24,14 +24,13 @@ from browser import (
     source_row,
 )
 from conftest import ROOT
-from made_up_records import make_exhibit, make_verified
+from made_up_records import make_exhibit, make_verified, show_evidence
 from made_up_views import ARCHS, make_view, repeat_view
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from warpshelf.look.view import view_name
 from warpshelf.look.view_store import compress_view as page_of
 from warpshelf.look.view_store import summarize_view
-from warpshelf.render.fragments import build_fragments
 
 ASSETS = ROOT / "docs" / "assets"
 LAZY = ("look.js", "lanes.js", "look.css")
@@ -72,7 +71,7 @@ def views_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         place = folder / "views" / "softmax" / f"{view_name(one)}.json.gz"
         place.write_bytes(page_of(one))
     views = [summarize_view(one, True) for one in (*made, lost)]
-    text = build_fragments(make_exhibit(make_verified(), views=views))["look"].replace(
+    text = show_evidence(make_exhibit(make_verified(), views=views)).replace(
         "<details", "<details open"
     )
     (folder / "page").mkdir()

@@ -30,7 +30,6 @@ extra_javascript: [assets/results.js]
 """
 RESULTS = "\n\n".join(f'--8<-- "results/{name}.md"' for name in ("summary", "overview", "machines"))
 KERNEL = f'# A product\n\n--8<-- "{NAME}/whole.md"\n'
-ALONE = f'# Over time\n\n--8<-- "{NAME}/history.md"\n'
 HOME = '# Trial\n\n--8<-- "home/shelf.md"\n\n--8<-- "home/machines.md"\n'
 # The theme's frame is looked at on the site itself.
 OURS = LOOK.replace("axe.run(document,", "axe.run('article',")
@@ -83,7 +82,6 @@ def build_history_site(root: Path) -> Path:
         shutil.copy(ROOT / "docs" / "assets" / name, root / "docs" / "assets" / name)
     trial.add_page("index.md", HOME)
     trial.add_page("kernel.md", KERNEL)
-    trial.add_page("alone.md", ALONE)
     trial.add_page("results/index.md", f"# Results\n\n{RESULTS}\n")
     measure_versions(repository)
     done = trial.run_process("site")

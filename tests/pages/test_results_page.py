@@ -19,11 +19,11 @@ from made_up_records import (
     make_record,
     make_result,
     make_verified,
+    show_evidence,
 )
 from playwright.sync_api import Browser, Page
 
 from warpshelf.render import machine_comparison, results
-from warpshelf.render.fragments import build_fragments
 from warpshelf.render.snippet_page import SnippetPage
 
 ASSETS = ROOT / "docs" / "assets"
@@ -76,11 +76,9 @@ def results_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     (folder / "index.html").write_text(HTML.format(stub="", body=body), encoding="utf-8")
     (folder / "instant.html").write_text(HTML.format(stub=INSTANT, body=body), encoding="utf-8")
-    whole = build_fragments(make_kernel_page("softmax", 6e-5))["accuracy"].partition("\n\n")[0]
+    whole = show_evidence(make_kernel_page("softmax", 6e-5))
     many = [make_case(1, n, [make_result(f"rung {i}") for i in range(6)]) for n in (1, 2)]
-    folded = build_fragments(make_exhibit(make_verified(make_record(0, many))))[
-        "accuracy"
-    ].partition("\n\n")[0]
+    folded = show_evidence(make_exhibit(make_verified(make_record(0, many))))
     (folder / "folds.html").write_text(HTML.format(stub="", body=whole + folded), encoding="utf-8")
     with serve_site(folder) as address:
         yield address

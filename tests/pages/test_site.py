@@ -33,9 +33,9 @@ def list_sources(nav: list) -> Iterator[str]:
 
 # One of each kind; what is wrong with the pages of a kind is mostly wrong with each.
 TEN = (
-    "", "everything/", "glossary/", "results/", "kernels/softmax/",
+    "", "everything/", "glossary/", "results/", "kernels/softmax/one-pass/", "kernels/softmax/",
     "models/transformer-arithmetic/", "calculators/memory/", "paths/flash-attention/",
-    "sessions/02-flash-attention/", "reference/tooling/",
+    "reference/tooling/",
 )  # fmt: skip
 PAGES = [page_address(source) for source in list_sources(CONFIG["nav"])]
 PAGES.sort(key=lambda page: page not in TEN)
@@ -95,7 +95,8 @@ TOPICS = sorted(
     for part in PARTS
     for path in (DOCS / part).glob("*.yml")
 )
-# The pages on which somebody learns a method, and so should try it.
+FOLDERS = {topic for topic in TOPICS if (DOCS / topic).is_dir()}
+# The topics in which somebody learns a method, and so should try it.
 CORE = [
     *(f"kernels/{name}" for name in (
         "gpu-architecture", "memory-bandwidth", "softmax", "attention", "gemm", "tensor-cores",
@@ -112,26 +113,36 @@ FOLD = 900  # px from the top, by which the explanation has begun
 
 
 def explains_before_it_lists(topic: str, tab: Page) -> None:
-    """See that a topic's page has an explanation first, pictures, exercises, the full list last."""
+    """See that a topic's page has an explanation first, and what to start with.
+
+    Where it is no folder, also pictures, exercises, and the full list last.
+    """
     headings = tab.eval_on_selector_all(
         ".md-content h2", "all => all.map(h => [h.id, h.getBoundingClientRect().top])"
     )
     assert headings[0][1] <= FOLD
-    assert headings[0][0] != "readings" and headings[-1][0] == "readings"
+    assert headings[0][0] != "readings"
     listed = tab.locator(".ws-start li")
     assert 1 <= listed.count() <= 2
     box = listed.last.bounding_box()
     assert box["y"] + box["height"] <= headings[0][1]
+    if topic in FOLDERS:
+        return
+    assert headings[-1][0] == "readings"
     if topic.startswith("kernels/") and topic != "kernels/series":  # a list of courses
         pictures = tab.locator(".md-content svg[role=img]")
         assert pictures.count() >= 1
         assert all(one.locator("title").text_content().strip() for one in pictures.all())
     if topic in CORE:
-        folds = tab.locator("#exercises ~ ol > li > details.success")
-        assert 3 <= folds.count() <= 5
-        assert tab.locator("#exercises ~ ol > li > details.success[open]").count() == 0
-        folds.first.locator("summary").click()
-        assert folds.first.locator("strong").first.is_visible()
+        has_exercises(tab)
+
+
+def has_exercises(tab: Page) -> None:
+    folds = tab.locator("#exercises ~ ol > li > details.success")
+    assert 3 <= folds.count() <= 5
+    assert tab.locator("#exercises ~ ol > li > details.success[open]").count() == 0
+    folds.first.locator("summary").click()
+    assert folds.first.locator("strong").first.is_visible()
 
 
 # Every page.
@@ -150,6 +161,8 @@ def test_page(page: str, still_visit: Visit) -> None:
     assert reach <= WIDE, f"{reach} px wide in a window of {WIDE} px"
     if page.removesuffix("/") in TOPICS:
         explains_before_it_lists(page.removesuffix("/"), shown)
+    if page.endswith("/exercises/"):
+        has_exercises(shown)
     shown.evaluate(UNFOLD)  # from here on, what folds hold counts as well
     for width in (WIDE, WIDEST, NARROW):
         shown.set_viewport_size({"width": width, "height": 800})
@@ -168,7 +181,7 @@ def test_page(page: str, still_visit: Visit) -> None:
 
 def test_pages_show_code(site: Path) -> None:
     """The test of every page rests on the class of a block; see that it is not blind."""
-    for page in ("kernels/softmax/", "about/contributing/"):
+    for page in ("kernels/softmax/one-pass/", "about/contributing/kernel/"):
         text = (site / page / "index.html").read_text("utf-8")
         assert re.search(r'<div class="(?:[^"]* )?highlight"', text)
 
@@ -245,7 +258,7 @@ def test_text_stands_out(browser: Browser, site_origin: str, system: str) -> Non
 @pytest.mark.exhaustive(MORE)
 def test_code_can_be_copied(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, WIDE, permissions=["clipboard-read", "clipboard-write"])
-    tab = Visit(context.new_page(), site_origin).open_page("about/contributing/")
+    tab = Visit(context.new_page(), site_origin).open_page("about/contributing/kernel/")
     code = tab.locator("pre > code").first
     assert tab.locator("pre [data-clipboard-target], pre [data-md-type=copy]").count() > 0
     tab.locator("pre").first.hover()
@@ -256,9 +269,13 @@ def test_code_can_be_copied(browser: Browser, site_origin: str) -> None:
 
 def test_page_reads_without_scripts(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, WIDE, java_script_enabled=False)
-    tab = Visit(context.new_page(), site_origin).open_page("kernels/softmax/")
+    tab = Visit(context.new_page(), site_origin).open_page("kernels/softmax/one-pass/")
     assert tab.locator("h1").is_visible()
     assert tab.locator(".highlight pre > code").first.is_visible()
+    for fold, target in (("evidence", "/evidence/softmax.html"), ("file", "/softmax/softmax.py")):
+        tab.locator(f".ws-{fold} > summary").click()
+        link = tab.locator(f".ws-{fold} a").first
+        assert link.is_visible() and link.evaluate("a => a.href").endswith(target)
     context.close()
 
 
@@ -289,7 +306,9 @@ def test_on_a_phone_no_name_covers_another_column(narrow_visit: Visit) -> None:
     assert names.count() > 50 and beyond == []
 
 
-@pytest.mark.parametrize("page", exhaustive(["training/fp8/", "kernels/softmax/"], "more code"))
+@pytest.mark.parametrize(
+    "page", exhaustive(["training/fp8/product/", "kernels/gemm/float32/"], "more code")
+)
 def test_code_is_coloured_and_stays_what_it_is(wide_visit: Visit, page: str) -> None:
     tab = wide_visit.open_page(page)
     tab.evaluate(UNFOLD)
@@ -313,7 +332,7 @@ def test_pages_write_no_longer_lines_of_code() -> None:
 
 @pytest.mark.exhaustive(MORE)
 def test_prose_is_no_wider_for_it(wide_visit: Visit) -> None:
-    tab = wide_visit.open_page("kernels/softmax/")
+    tab = wide_visit.open_page("kernels/softmax/one-pass/")
     box = "element => element.getBoundingClientRect().width / element.parentElement.clientWidth"
     assert tab.eval_on_selector(".md-content__inner > p", box) < 0.9
     assert tab.eval_on_selector(".md-content__inner .highlight", box) > 0.95
@@ -370,6 +389,8 @@ def test_every_page_of_the_navigation_is_built(parsed_pages: dict[str, Links]) -
     assert set(TEN) <= set(PAGES)
     assert {f"{page}index.html" for page in PAGES} <= set(parsed_pages)
     assert {f"{topic}/" for topic in TOPICS} <= set(PAGES)
+    assert {f"{topic}/readings/" for topic in FOLDERS} <= set(PAGES)
+    assert {f"{topic}/exercises/" for topic in FOLDERS & set(CORE)} <= set(PAGES)
 
 
 def test_links_within_the_site_lead_somewhere(site: Path, parsed_pages: dict[str, Links]) -> None:

@@ -1,4 +1,4 @@
-"""The figures of docs/about/papergpu.md: kept in papergpu.json beside it, shown between its marks.
+"""The figures of docs/about/papergpu/: kept in papergpu.json beside it, shown between marks.
 
 The commands that measure them (`benchmark.py`, `triton_tests.py`, `public_kernels.py`) keep what
 they found when they are given `--record`; `measured_figures.py` shows what is kept anew. Nothing
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "about" / "papergpu.md"
-FILE = PAGE.with_suffix(".json")
+FILE = ROOT / "docs" / "about" / "papergpu.json"
+PAGES = sorted(FILE.with_suffix("").glob("*.md"))
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 QUIETLY = re.compile(r" --(?:record|quiet)\b")  # what says nothing about how figures come about
 Figures = dict[str, Any]
@@ -69,7 +69,8 @@ def record_figures(part: str, key: str, found: Figures, command: str) -> None:
 
 def update_page() -> None:
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    _replace_file(PAGE, fill_marks(PAGE.read_text(encoding="utf-8"), kept))
+    for page in PAGES:
+        _replace_file(page, fill_marks(page.read_text(encoding="utf-8"), kept))
 
 
 def fill_marks(page: str, kept: Mapping[str, Any]) -> str:

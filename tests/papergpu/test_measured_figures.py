@@ -11,7 +11,7 @@ import pytest
 
 def test_page_shows_what_is_kept() -> None:
     kept = json.loads(measured_figures.FILE.read_text(encoding="utf-8"))
-    page = measured_figures.PAGE.read_text(encoding="utf-8")
+    page = "".join(one.read_text(encoding="utf-8") for one in measured_figures.PAGES)
     assert (
         {mark[1] for mark in measured_figures.MARKS.findall(page)}
         == set(measured_figures.BLOCKS)
@@ -37,7 +37,7 @@ def test_what_is_recorded_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in measured_figures.BLOCKS
     )
     page.write_text(f"before{blocks}after\n", encoding="utf-8")
-    monkeypatch.setattr(measured_figures, "PAGE", page)
+    monkeypatch.setattr(measured_figures, "PAGES", [page])
     monkeypatch.setattr(measured_figures, "FILE", file)
     counts = {"passed": 1234, "skipped": 5, "explained": 6, "failed": 0}
     measured_figures.record_figures("triton", "sm_100", counts, "python tests/some.py")

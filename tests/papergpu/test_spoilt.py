@@ -79,7 +79,7 @@ UNSEEN = {
 }  # fmt: skip
 # The rows of the table of forms that come to no more than those, an instruction of each, and why.
 CACHES = "it says what a cache shall hold, and caches have no say in results"
-SEEN = "what it orders is seen in order here anyway, or is not looked for: docs/about/papergpu.md"
+SEEN = "what it orders is seen in order here anyway, or is not looked for: docs/about/papergpu/"
 QUIET = {
     "prefetch": ("prefetch.global.L2 [%rd0]", CACHES),
     "prefetchu": ("prefetchu.L1 [%rd0]", CACHES),

@@ -16,11 +16,13 @@ from made_up_records import (
     make_record,
     make_result,
     make_verified,
+    show_evidence,
 )
 from support.shown_html import plain_words as words
 
 from warpshelf.readings.published import PublishedFigure
 from warpshelf.render.claims import matches_case, render_claims
+from warpshelf.render.evidence import PLACE
 from warpshelf.render.fragments import build_fragments
 from warpshelf.render.snippet_page import Claim, MachineState, SourceLink
 
@@ -44,7 +46,7 @@ def make_claim(title: str = "A paper", **more: object) -> Claim:
 
 
 def show_claims(*states: MachineState, claims: tuple[Claim, ...] = ()) -> str:
-    return render_claims(make_exhibit(*states, reported=claims or (make_claim(),)))
+    return render_claims(make_exhibit(*states, reported=claims or (make_claim(),)), PLACE)
 
 
 def test_a_figure_stands_with_its_device_setting_and_place() -> None:
@@ -57,7 +59,7 @@ def test_a_figure_stands_with_its_device_setting_and_place() -> None:
         "A paper", "Their softmax", "2 TB/s", "Imaginary G9", "float32, 4096 columns", "Table 2"
     ]  # fmt: skip
     assert 'href="https://example.org/a?b=1&c=2"' in unescape(html)
-    assert f"Reported in: [A paper]({LINK})" in html
+    assert 'Reported in: <a href="../kernels/softmax/#reading-a">A paper</a>' in html
     assert "Measured here" not in html
 
 
@@ -72,14 +74,11 @@ def test_a_figure_is_written_as_it_is_stated(figure: float, unit: str, said: str
 
 
 def test_without_figures_nothing_is_shown() -> None:
-    assert render_claims(make_exhibit(make_verified())) == ""
-    parts = build_fragments(make_exhibit(make_verified()))
-    assert "No figures from others" in parts["reported"]
-    assert "No figures from others" not in parts["whole"]
+    assert render_claims(make_exhibit(make_verified()), PLACE) == ""
 
 
 def test_it_stands_on_the_page_apart_from_what_was_measured() -> None:
-    whole = build_fragments(make_exhibit(make_verified(), reported=(make_claim(),)))["whole"]
+    whole = show_evidence(make_exhibit(make_verified(), reported=(make_claim(),)))
     ours, apart = whole.split('<details class="ws-fold ws-claims"')
     assert "Their softmax" in apart and "Their softmax" not in ours
     assert "errors" in ours
@@ -169,7 +168,7 @@ def test_hostile_words_do_nothing() -> None:
         make_fast_machine(),
         claims=(make_claim(bad, what=bad, device="G9 " + bad[:90], setting=bad),),
     )
-    assert "<script" not in html and "](y)" not in html and "--8<--" not in html
+    assert "<script" not in html and "--8<--" not in html
     assert bad in words(html)
 
 
@@ -190,7 +189,7 @@ def test_errors_stand_by_set_with_what_they_are_held_to() -> None:
 
 
 def test_every_row_stands_beside_what_was_published() -> None:
-    page = words(build_fragments(make_exhibit(make_predicted_state(), kind="model"))["whole"])
+    page = words(show_evidence(make_exhibit(make_predicted_state(), kind="model")))
     assert "small fitted on it 101 TFLOP/s 100 TFLOP/s +1.0 % Online normalizer" in page
     assert "middle 96 TFLOP/s 100 TFLOP/s −4.0 %" in page
     assert "a <b> node 0.75 TFLOP/s 0.5 TFLOP/s +50.0 %" in page
@@ -233,4 +232,4 @@ def test_a_stale_record_shows_no_prediction() -> None:
     stale = MachineState(make_predicted_state().record, "stale", "cpu")
     page = words(build_fragments(make_exhibit(stale, kind="model"))["predictions"])
     assert "5.0 %" not in page
-    assert "No predictions are recorded for the present code." in page
+    assert "Source changed since" in page

@@ -25,6 +25,7 @@ from made_up_records import (
     make_verified,
 )
 
+from warpshelf.render import evidence
 from warpshelf.render.fragments import KEYS, build_fragments
 from warpshelf.render.listings import Listing, extract_section
 from warpshelf.render.snippet_page import (
@@ -36,7 +37,7 @@ from warpshelf.render.snippet_page import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-VOID = {"input", "br", "hr", "img"}
+VOID = {"input", "br", "hr", "img", "meta", "link"}
 SVG_EMPTY = {"line", "polyline", "rect", "circle", "path"}
 RUN = "`shelf run softmax`"
 HOSTILE = (
@@ -117,6 +118,11 @@ def render_texts(tmp_path_factory: pytest.TempPathFactory):
     return include_texts
 
 
+def show_evidence(page: SnippetPage) -> Page:
+    """The page of its evidence."""
+    return Page(evidence.render_evidence(page, "/kernels/softmax.md#snippet-softmax", "Softmax"))
+
+
 def make_stale_state(found: dict) -> MachineState:
     return MachineState(found, "stale", found["machine"]["slug"])
 
@@ -127,38 +133,34 @@ def only_compiled() -> MachineState:
     )
 
 
-def test_every_key_is_there_and_none_is_empty_for_a_measured_kernel() -> None:
+def test_a_measured_kernel_has_all_pieces() -> None:
     parts = build_fragments(make_exhibit(make_measured(), make_verified()))
     assert tuple(parts) == KEYS
-    assert all(text.strip() for text in parts.values())
+    assert all(parts[key].strip() for key in ("whole", "folded", "ladder"))
 
 
-def test_a_measured_page_shows_numbers_plot_and_provenance(render_texts) -> None:
-    page = render_texts(build_fragments(make_exhibit(make_measured(), make_verified()))["whole"])
+def test_a_measured_page_shows_its_plot_and_opens_its_evidence(render_texts) -> None:
+    made = make_exhibit(make_measured(), make_verified())
+    page = render_texts(build_fragments(made)["whole"])
+    assert "svg" in page.tags and "3.10e-8" in page.joined_words
+    assert "/evidence/softmax.html" in page.list_targets()
+    assert f"verified and timed on {GPU}, 6 May 2031" in page.joined_words
+    executed = "executed from its PTX for sm_80, sm_90 and sm_100 on a CPU, 6 May 2031"
+    assert executed in page.joined_words
+    assert "Not measured on a GPU" not in page.joined_words
+    assert page.joined_words.endswith("The end of the page.")
+    assert "49.1 µs" in render_texts(build_fragments(made)["ladder"]).joined_words
+
+
+def test_the_evidence_has_numbers_plots_and_provenance() -> None:
+    page = show_evidence(make_exhibit(make_measured(), make_verified()))
     assert "49.1 µs" in page.joined_words and "3.10e-8" in page.joined_words and "svg" in page.tags
     assert f"Measured on {GPU}, 6 May 2031, commit abc1234" in page.joined_words
     assert "1980 MHz SM" in page.joined_words and "sha256:5a5a5a5a5a5a" in page.joined_words
-    assert "/records/softmax/imaginary-g9-80gb.json" in page.list_targets()
-    assert "/records/softmax/cpu.json" in page.list_targets()
-    assert f"verified and timed on {GPU}, 6 May 2031" in page.joined_words
-    assert (
-        "executed from its PTX for sm_80, sm_90 and sm_100 on a CPU, 6 May 2031"
-        in page.joined_words
-    )
-    assert "Not measured on a GPU" not in page.joined_words
-    assert page.joined_words.endswith("The end of the page.")
-
-
-def test_each_part_stands_alone(render_texts) -> None:
-    second = make_record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
-    parts = build_fragments(make_exhibit(make_measured(), make_measured(second), make_verified()))
-    # Page asserts that ids differ; `whole` brings the idea along, as `folded` does.
-    page = render_texts(*(parts[key] for key in KEYS if key not in ("idea", "folded")))
-    assert page.joined_words.endswith("The end of the page.")
-    for key in ("accuracy", "timing", "plot", "compile", "provenance"):
-        single = render_texts(parts[key])
-        assert "/records/softmax/imaginary-g9-80gb.json" in single.list_targets(), key
-        assert "shelf run softmax" in single.joined_words, key
+    assert "../records/softmax/imaginary-g9-80gb.json" in page.list_targets()
+    assert "../records/softmax/cpu.json" in page.list_targets()
+    assert page.list_targets()[3] == "../assets/evidence.css"
+    assert "../kernels/softmax/#snippet-softmax" in page.list_targets()
 
 
 def test_folded_is_the_whole_without_open_code(render_texts) -> None:
@@ -166,19 +168,18 @@ def test_folded_is_the_whole_without_open_code(render_texts) -> None:
     shown = replace(both, code=both.code[:1])
     parts = build_fragments(shown)
     whole, folded = parts["whole"], parts["folded"]
-    assert folded.count('??? abstract "All of ') == 1
+    assert folded.count('"All of ') == 1
     opened = re.search(r"\n\n```python title=.*?\n```(?=\n\n)", whole, re.S)
     assert opened is not None and whole.replace(opened[0], "") == folded
     assert render_texts(folded).joined_words.endswith("The end of the page.")
 
 
-def test_a_file_without_sections_is_folded_whole() -> None:
-    bare = replace(
-        make_exhibit(make_verified()), code=[Listing("Python", "python", "x.py", "a = 1\n", "")]
-    )
-    fold = 'All of x.py"\n\n    ```{ .python title="x.py" data-search-exclude="yes" }\n'
-    assert fold in build_fragments(bare)["folded"]
-    assert "\n```python" in build_fragments(bare)["whole"]
+def test_a_file_without_sections_stands_open_and_whole() -> None:
+    file = Listing("Python", "python", "x.py", "a = 1\n", "")
+    bare = build_fragments(replace(make_exhibit(make_verified()), code=[file]))
+    assert "All of x.py" not in bare["whole"]
+    assert "\n```python" in bare["whole"] and "\n```python" not in bare["folded"]
+    assert "[x.py](/sources/softmax/x.py){ download=x.py }" in bare["folded"]
 
 
 def test_a_verified_page_has_errors_and_output_and_no_times(render_texts) -> None:
@@ -187,28 +188,25 @@ def test_a_verified_page_has_errors_and_output_and_no_times(render_texts) -> Non
         for entry in item["results"]:
             entry["time"] = {"median": 7.77e-5, "p20": 7.77e-5, "p80": 7.77e-5, "n": 777}
         item["timed"] = True
-    parts = build_fragments(make_exhibit(make_verified(found)))
-    for key, text in parts.items():
-        page = render_texts(text)
-        assert "svg" not in page.tags and "77" not in page.joined_words.replace("777×", ""), key
+    made = make_exhibit(make_verified(found))
+    parts = build_fragments(made)
+    for page in (*map(render_texts, parts.values()), show_evidence(made)):
+        assert "svg" not in page.tags and "77" not in page.joined_words.replace("777×", "")
     page = render_texts(parts["whole"])
     assert "executed from its PTX" in page.joined_words and "row sums 1.000" in page.joined_words
     assert "3.10e-8" in page.joined_words
     assert (
         "Not measured on a GPU yet. On a machine with a GPU, shelf run softmax" in page.joined_words
     )
-    assert "No times are recorded" in render_texts(parts["timing"]).joined_words
-    assert "shelf run softmax" in render_texts(parts["timing"]).joined_words
+    assert "shelf run softmax" in render_texts(parts["ladder"]).joined_words
 
 
 def test_a_compiled_page_has_figures_and_the_reason(render_texts) -> None:
-    page = render_texts(build_fragments(make_exhibit(only_compiled()))["whole"])
+    made = make_exhibit(only_compiled())
+    page = render_texts(build_fragments(made)["whole"])
     assert "Compiled only, not run on CPU: TMA has no host execution." in page.joined_words
-    assert "registers 32 32 32" in page.joined_words.replace("\n", " ")
-    assert (
-        "3.10e-8" not in page.joined_words
-        and "prints" not in page.joined_words.split("Compiled ahead")[0]
-    )
+    assert "registers 32 32 32" in show_evidence(made).joined_words
+    assert "3.10e-8" not in page.joined_words and "prints" not in page.joined_words
 
 
 def test_a_page_of_nothing_says_what_would_measure_it(render_texts) -> None:
@@ -220,7 +218,6 @@ def test_a_page_of_nothing_says_what_would_measure_it(render_texts) -> None:
             and "shelf run softmax" in page.joined_words
         )
         assert "def softmax" in page.joined_words and "not measured on a GPU" in page.joined_words
-        assert "No errors are recorded" in render_texts(parts["accuracy"]).joined_words
     assert "yet: no GPU was here. On a machine" in page.joined_words
 
 
@@ -263,6 +260,8 @@ def test_withheld_numbers_reach_no_page(state: str) -> None:
         for r in (make_record(), other)
     ]
     assert build_fragments(made[0]) == build_fragments(made[1])
+    shown = [evidence.render_evidence(one, None, "Home") for one in made]
+    assert shown[0] == shown[1]
     assert render_badges(made[0]) == render_badges(made[1])
 
 
@@ -275,13 +274,14 @@ def test_no_digits_of_stale_times_anywhere(render_texts) -> None:
         ],
         date="2030-01-02T03:04:05Z",
     )
-    parts = build_fragments(make_exhibit(make_stale_state(old), make_verified()))
-    for text in parts.values():
+    made = make_exhibit(make_stale_state(old), make_verified())
+    parts = build_fragments(made)
+    for text in (*parts.values(), evidence.render_evidence(made, None, "Home")):
         assert not re.search(r"7[.]?6[.]?5|8[.]?7[.]?6[.]?5|4096", text)
     page = render_texts(parts["whole"])
     assert f"Source changed since 2 Jan 2030 on {GPU}: the numbers of that run" in page.joined_words
     assert "def softmax" in page.joined_words and "svg" not in page.tags
-    assert "/records/softmax/imaginary-g9-80gb.json" not in page.list_targets()
+    assert not [one for one in show_evidence(made).list_targets() if "imaginary" in (one or "")]
     assert "3.10e-8" in page.joined_words  # of the CPU, whose record is current
 
 
@@ -295,27 +295,23 @@ def test_a_failed_run_shows_its_line_and_nothing_else(render_texts) -> None:
     assert "not measured" not in page.joined_words.lower()
 
 
-def test_several_machines_stand_in_tabs_newest_gpu_first(render_texts) -> None:
+def test_machines_follow_each_other_the_newest_gpu_first() -> None:
     old = make_record(slug="g7", device="Imaginary G7", date="2030-01-01T00:00:00Z")
     newer_cpu = make_record(0, date="2032-01-01T00:00:00Z")
-    given_states = (make_verified(newer_cpu), make_measured(old), make_measured())
-    parts = build_fragments(make_exhibit(*given_states))
-    labels = re.findall(r"<label[^>]*>(.*?)</label>", parts["whole"])
-    assert labels == [GPU, "Imaginary G7", "CPU"]
-    assert parts["timing"].count("<label") == 2
-    page = render_texts(parts["whole"])
-    inputs = [v for k, v in page.attributes if k == "name" and (v or "").startswith("ws-softmax")]
-    assert len(inputs) == 3 and len(set(inputs)) == 1
-    assert "<label" not in build_fragments(make_exhibit(make_measured()))["whole"]
+    states = make_verified(newer_cpu), make_measured(old), make_measured()
+    text = evidence.render_evidence(make_exhibit(*states), None, "Home")
+    assert re.findall(r"<h2>(.*?)</h2>", text) == [GPU, "Imaginary G7", "CPU", "On any machine"]
+    alone = evidence.render_evidence(make_exhibit(make_measured()), None, "Home")
+    assert "<h2>" not in alone
 
 
 def test_the_idea_carries_its_anchor_sections_and_sources(render_texts) -> None:
     sources = [SourceLink("A [title](x)", "/kernels/softmax.md#reading-a"), SourceLink("Unlisted")]
     needs = {"sm": ">=90", "gpus": 2, "cpu": "no TMA"}
     needs["variants"] = {"bulk": {"sm": [90, 100], "why": "TMA", "cpu": "x"}}
-    page = render_texts(build_fragments(make_exhibit(sources=sources, needs=needs))["idea"])
+    page = render_texts(build_fragments(make_exhibit(sources=sources, needs=needs))["folded"])
     assert ("id", "snippet-softmax") in page.attributes
-    assert page.list_targets()[-1] == "/kernels/softmax.md#reading-a"
+    assert "/kernels/softmax.md#reading-a" in page.list_targets()
     assert "Source: A [title](x); Unlisted" in page.joined_words
     assert "Shapes x (M, N) float32, rows contiguous -> y (M, N) float32" in page.joined_words
     assert "a GPU of SM 90 or above; 2 GPUs; not on a CPU: no TMA" in page.joined_words
@@ -324,9 +320,9 @@ def test_the_idea_carries_its_anchor_sections_and_sources(render_texts) -> None:
 
 def test_code_opens_at_its_section_with_the_whole_file_below(render_texts) -> None:
     parts = build_fragments(make_exhibit())
-    page = render_texts(parts["code"])
+    page = render_texts(parts["whole"])
     assert page.joined_words.index("def softmax") < page.joined_words.index("All of softmax.py")
-    assert "8<" not in page.joined_words and "import triton" in page.joined_words
+    assert "8<" not in page.joined_words and "import triton" not in page.joined_words
     assert "__global__ void softmax" in page.joined_words
     assert extract_section(CODE, "kernel").startswith("@triton.jit")
 
@@ -335,6 +331,8 @@ def test_a_model_has_facts_and_is_not_expected_on_a_gpu(render_texts) -> None:
     found = make_record(0, [], facts=make_facts(), compiled=[], skips=[], kind="model")
     made = make_exhibit(make_verified(found), kind="model")
     page = render_texts(build_fragments(made)["whole"])
+    assert "Verified: 3 facts" in page.joined_words or "Verified: " in page.joined_words
+    page = show_evidence(made)
     assert (
         "Online normalizer calculation" in page.joined_words
         and "6 738 415 616" in page.joined_words
@@ -342,13 +340,13 @@ def test_a_model_has_facts_and_is_not_expected_on_a_gpu(render_texts) -> None:
     assert "GPU" not in page.joined_words.replace("times on a GPU", "")
 
 
-def test_skips_are_listed_with_their_reasons(render_texts) -> None:
-    page = render_texts(build_fragments(make_exhibit(make_verified()))["accuracy"])
+def test_skips_are_listed_with_their_reasons() -> None:
+    page = show_evidence(make_exhibit(make_verified()))
     assert "Not run here: bulk copy: needs SM 90 or above; this GPU is SM 80" in page.joined_words
 
 
-def test_the_commands_are_shown(render_texts) -> None:
-    page = render_texts(build_fragments(make_exhibit())["reproduce"])
+def test_the_commands_are_shown() -> None:
+    page = show_evidence(make_exhibit())
     for command in ("python snippets/softmax/softmax.py", "shelf run softmax", "shelf compare"):
         assert command in page.joined_words
 
@@ -377,18 +375,21 @@ def hostile_exhibit(text: str, lines: str) -> SnippetPage:
 
 
 def test_hostile_text_is_shown_and_does_nothing(render_texts) -> None:
-    parts = build_fragments(hostile_exhibit(HOSTILE, LINES))
-    for key, text in parts.items():
-        page = render_texts(text)
+    made = hostile_exhibit(HOSTILE, LINES)
+    parts = build_fragments(made)
+    for key, page in {key: render_texts(text) for key, text in parts.items()}.items():
         assert not {"script", "img", "strong>b"} & set(page.tags), key
         assert not [k for k, _ in page.attributes if k.startswith("on")], key
         assert all((link or "").startswith(("/", "#")) for link in page.list_targets()), key
         assert page.joined_words.endswith("The end of the page."), key
+    proof = show_evidence(made)
+    assert proof.tags.count("script") == 2 and "img" not in proof.tags  # its own two
+    assert not [k for k, _ in proof.attributes if k.startswith("on")]
     shown = render_texts(parts["whole"])
-    assert "<script>alert(1)</script> <img src=x onerror=alert(1)>" in shown.joined_words
-    assert '--8<-- "nowhere.md"' in render_texts(parts["output"]).joined_words
-    assert '--8<-- "nowhere.md"' in render_texts(parts["code"]).joined_words
-    assert "\x1b" not in shown.text and "[31m" not in shown.text
+    for page in (shown, proof):
+        assert "<script>alert(1)</script> <img src=x onerror=alert(1)>" in page.joined_words
+        assert "\x1b" not in page.text and "[31m" not in page.text
+    assert '--8<-- "nowhere.md"' in shown.joined_words
 
 
 TOKENS = """--8<-- "x.md" ``` < script > </ & &#60; * _ | [ ]( { } : === ??? !!! \\ # - $ é 数 a1"""
@@ -403,9 +404,9 @@ TEXT = st.one_of(
 @given(TEXT, TEXT)
 def test_no_text_breaks_the_page(render_texts, text: str, lines: str) -> None:
     made = build_fragments(hostile_exhibit(text, lines))
-    page = render_texts(made["whole"], made["accuracy"], made["provenance"])
-    calm = build_fragments(hostile_exhibit("word", lines and "word\n"))
-    expected = render_texts(calm["whole"], calm["accuracy"], calm["provenance"])
+    page = render_texts(made["whole"])
+    expected = render_texts(build_fragments(hostile_exhibit("word", lines and "word\n"))["whole"])
+    show_evidence(hostile_exhibit(text, lines))
     assert {t for t in page.tags if t != "span"} <= {t for t in expected.tags} | {"dl", "dt", "dd"}
     assert page.joined_words.endswith("The end of the page.")
 
@@ -480,6 +481,7 @@ def test_any_record_gives_a_sound_page(
     ):  # such a text is shown as it is
         assert not unread.search(page.joined_words.split("All of")[-1])
     assert "Exception" not in page.joined_words
+    show_evidence(make_exhibit(MachineState(found, state, found["machine"]["slug"])))
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from made_up_records import (
     make_record,
     make_result,
     make_verified,
+    show_evidence,
 )
 from support.shown_html import plain_words as words
 
 from warpshelf.records.history import Version
 from warpshelf.records.store import record_keys
 from warpshelf.render import histories, machine_comparison, results
-from warpshelf.render.fragments import KEYS, build_fragments
+from warpshelf.render.fragments import build_fragments
 from warpshelf.render.histories import RecordHistory
 from warpshelf.render.machine_comparison import render_disagreements
 from warpshelf.render.snippet_page import MachineState, SnippetPage
@@ -76,11 +77,8 @@ def test_where_records_disagree_is_said_above_the_times() -> None:
         in text
     )
     assert "way 1" not in text and text.count("SM clock 1980 MHz") == 2
-    parts = build_fragments(shown)
-    for key in ("timing", "plot"):
-        assert parts[key].startswith('<div class="ws-notice ws-apart">')
-    assert parts["whole"].index("ws-apart") < parts["whole"].index("ws-plots")
-    assert "ws-apart" not in parts["accuracy"]
+    whole = build_fragments(shown)["whole"]
+    assert whole.index("ws-apart") < whole.index("ws-plots")
 
 
 def test_many_disagreements_fold_and_many_records_are_all_there() -> None:
@@ -127,35 +125,40 @@ def test_columns_are_named_by_what_all_their_records_share() -> None:
 # Over time.
 
 
+def show_history(page: SnippetPage) -> str:
+    """The history of its newest machine."""
+    return histories.render_history(page, page.states[0])
+
+
 def test_two_versions_are_drawn_and_one_is_not() -> None:
     first = make_timed(1.0, 1.0, software={"driver": "550.1"})
     again = make_timed(0.8, 1.001, date="2031-09-01T00:00:00Z")
     shown = over_time(first, again)
-    html = build_fragments(shown)["history"]
+    html = show_history(shown)
     assert html.count("<figure") == 1 and html.count('class="ws-changed"') == 2
     text = words(html)
     assert "2: driver 550.1 → 999.1" in text and "A dotted line is a change" in text
     assert "of 3 times of the last one 0 are slower than before, 1 faster" in text
     assert "80.0 µs 1.68 TB/s 1.25× faster" in text
     assert "from 6 May 2031 to 1 Sep 2031" in text and "commit 00000000" in text
-    assert "ws-history" in build_fragments(shown)["whole"]
-    alone = build_fragments(over_time(again))
-    assert "There is no history yet" in words(alone["history"])
-    assert "ws-history" not in alone["whole"]
+    assert "ws-history" in show_evidence(shown)
+    assert "ws-history" not in show_evidence(over_time(again))
 
 
 def test_an_axis_that_does_not_start_at_0_says_so() -> None:
-    near = build_fragments(over_time(make_timed(1.0), make_timed(1.05)))["history"]
+    near = show_history(over_time(make_timed(1.0), make_timed(1.05)))
     assert "The axis starts at 1.20 TB/s" in words(near)
-    far = build_fragments(over_time(make_timed(1.0), make_timed(3.0)))["history"]
+    far = show_history(over_time(make_timed(1.0), make_timed(3.0)))
     assert "The axis starts" not in words(far) and "dotted" not in far
 
 
 def test_earlier_times_stand_in_no_ones_place() -> None:
     stale = MachineState(make_timed(1.0), "stale", SLUG)
     versions = [Version(make_timed(one), None, "x") for one in (1.0, 2.0)]
-    parts = build_fragments(make_exhibit(stale, make_verified(), history={SLUG: versions}))
-    assert all("µs" not in parts[key] for key in ("history", "whole", "timing"))
+    shown = make_exhibit(stale, make_verified(), history={SLUG: versions})
+    assert all(
+        "µs" not in text for text in (show_evidence(shown), *build_fragments(shown).values())
+    )
 
 
 def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
@@ -169,13 +172,13 @@ def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
 
 def test_many_changes_do_not_fill_the_legend() -> None:
     several = [make_timed(1.0, software={"driver": str(at)}) for at in range(20)]
-    html = build_fragments(over_time(*several))["history"]
+    html = show_history(over_time(*several))
     assert "further changes: see below" in words(html)
     assert words(html).count("driver 18 → 19") == 2  # told to who sees no plot, and in the table
 
 
 def test_a_function_that_came_later_has_no_earlier_time() -> None:
-    html = build_fragments(over_time(make_timed(1.0), make_timed(1.0, 1.0)))["history"]
+    html = show_history(over_time(make_timed(1.0), make_timed(1.0, 1.0)))
     assert words(html).count("no time") == 1
 
 
@@ -184,18 +187,18 @@ def test_a_case_without_a_cost_has_a_table_alone() -> None:
     for one in (first, last):
         for key in ("bytes", "flops", "unit"):
             del one["cases"][0][key]
-    html = build_fragments(over_time(first, last))["history"]
+    html = show_history(over_time(first, last))
     assert "<figure" not in html and "2.00× slower" in words(html)
 
 
 def test_slower_has_its_reason_or_the_lack_of_one() -> None:
     first, last = make_timed(1.0, 1.0), make_timed(1.3, 1.6)
-    unsaid = words(build_fragments(over_time(first, last))["timing"])
+    unsaid = words(build_fragments(over_time(first, last))["whole"])
     assert "Slower than before on Imaginary G9 80GB : not explained yet. way 1," in unsaid
     assert "100 µs (98.0 µs to 103 µs) against 160 µs" in unsaid and "and 1 more" in unsaid
-    said = words(build_fragments(over_time(first, last, slower="It spills"))["timing"])
+    said = words(build_fragments(over_time(first, last, slower="It spills"))["whole"])
     assert "Slower than before on Imaginary G9 80GB : It spills. way 1," in said
-    faster = build_fragments(over_time(last, first, slower="no more"))["timing"]
+    faster = build_fragments(over_time(last, first, slower="no more"))["whole"]
     assert "ws-slower" not in faster
 
 
@@ -204,15 +207,11 @@ def test_hostile_words_do_nothing() -> None:
     last = make_timed(2.0, origin={"who": BAD})
     last["cases"][0]["results"][0]["name"] = first["cases"][0]["results"][0]["name"] = BAD
     shown = over_time(first, last, slower=BAD)
-    html = "".join(build_fragments(shown)[key] for key in ("history", "timing"))
+    html = show_history(shown) + build_fragments(shown)["whole"]
     html += render_disagreements(make_machine_page(first, last, apart=(BAD, BAD)))
     html += machine_comparison.side_by_side([make_machine_page(first, last, apart=(BAD, BAD))])
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert BAD in unescape(html)
-
-
-def test_the_fragment_is_one_of_the_keys() -> None:
-    assert "history" in KEYS and set(KEYS) == set(build_fragments(make_exhibit(make_verified())))
 
 
 @settings(max_examples=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
@@ -122,24 +123,36 @@ def test_a_section_that_is_not_there_names_those_that_are() -> None:
 def test_one_file_has_no_tab_and_two_have() -> None:
     one = listings.Listing("Triton", "python", "softmax.py", CODE)
     two = listings.Listing("CUDA C++", "cuda", "softmax.cu", CUDA)
-    assert "===" not in listings.render_listings([one], "kernel")
-    both = listings.render_listings([one, two], "kernel")
+    assert "===" not in listings.render_listings([one], "softmax", "kernel")
+    both = listings.render_listings([one, two], "softmax", "kernel")
     assert both.count('=== "') == 2 and "```c++ " in both
-    assert listings.render_listings([], "kernel") == ""
+    assert "===" not in listings.render_listings([one, two], "softmax", "kernel", folded=True)
+    assert listings.render_listings([], "softmax", "kernel") == ""
 
 
 def test_the_section_named_by_the_kind_opens_first_and_the_whole_file_is_folded() -> None:
     text = "# --8<-- [start:a]\nfirst\n# --8<-- [end:a]\n# --8<-- [start:kernel]\nsecond\n"
-    opened, fold = listings.render_listing(Listing("x", "python", "x.py", text), "kernel").split(
-        "???"
-    )
+    marked = Listing("x", "python", "x.py", text)
+    opened, fold = listings.render_listing(marked, "x", "kernel").split("???")
     assert "second" in opened and "first" not in opened
-    assert "first" in fold and "8<" not in fold
-    opened, _ = listings.render_listing(Listing("x", "python", "x.py", text), "model").split("???")
+    assert "All of x.py, 5 lines" in fold and "[x.py](/sources/x/x.py)" in fold
+    opened, _ = listings.render_listing(marked, "x", "model").split("???")
     assert "first" in opened
-    assert "???" not in listings.render_listing(
-        Listing("x", "python", "x.py", "plain = 1"), "kernel"
+    plain = Listing("x", "python", "x.py", "plain = 1")
+    assert "???" not in listings.render_listing(plain, "x", "kernel")
+
+
+def test_a_step_is_the_difference_of_two_sections() -> None:
+    text = (
+        "# --8<-- [start:naive]\ndef sum(x):\n    return x\n# --8<-- [end:naive]\n"
+        "# --8<-- [start:tiled]\ndef sum(x):\n    return x + 1\n# --8<-- [end:tiled]\n"
     )
+    code = [Listing("x", "python", "x.py", text)]
+    assert listings.render_step(code, "naive", "tiled") == (
+        '```diff title="from naive to tiled"\n def sum(x):\n-    return x\n+    return x + 1\n```\n'
+    )
+    with pytest.raises(ValueError, match="no section 'shared'"):
+        listings.render_step(code, "naive", "shared")
 
 
 class Rison:
@@ -361,11 +374,15 @@ def test_the_line_below_a_listing_says_where_the_file_is() -> None:
     line = listings.source_links(
         "softmax", "softmax.py", "https://github.com/o/r", "https://godbolt.org/#x"
     )
-    assert "](/sources/softmax/softmax.py){ download=softmax.py }" in line
-    assert "(https://github.com/o/r/blob/main/snippets/softmax/softmax.py)" in line
-    assert "`git clone https://github.com/o/r`" in line and "(https://godbolt.org/#x)" in line
+    line = html.unescape(line)
+    assert '<a href="../sources/softmax/softmax.py" download="softmax.py">' in line
+    assert '"https://github.com/o/r/blob/main/snippets/softmax/softmax.py"' in line
+    assert "<code>git clone https://github.com/o/r</code>" in line
+    assert '"https://godbolt.org/#x"' in line
     bare = listings.source_links("softmax", "softmax.py", None, None)
     assert "clone" not in bare and "godbolt" not in bare and "nvcc" not in bare
     line = listings.source_links("sgemm", "sgemm.cu", None, None)
-    assert "`nvcc -std=c++17 -arch=native -c sgemm.cu`" in line  # tests/snippets/test_cuda.py
+    assert (
+        "<code>nvcc -std=c++17 -arch=native -c sgemm.cu</code>" in line
+    )  # tests/snippets/test_cuda.py
     assert "-arch=sm_90a -c a.cu" in listings.source_links("a", "a.cu", None, None, "sm_90a")

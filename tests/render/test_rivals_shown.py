@@ -22,7 +22,6 @@ from warpshelf.look.view import View
 from warpshelf.look.view_store import summarize_view
 from warpshelf.readings.published import Rival, read_rivals
 from warpshelf.render import rivals
-from warpshelf.render.fragments import build_fragments
 from warpshelf.render.listings import Listing
 from warpshelf.render.rivals import our_builds
 from warpshelf.render.snippet_page import MachineState, RivalComparison
@@ -65,7 +64,7 @@ def render_rivals(*theirs: builds.Build) -> str:
         )
         for one in theirs
     ]
-    shown = build_fragments(make_exhibit(rivals=pairs))["beside"]
+    shown = rivals.rivals_table(make_exhibit(rivals=pairs))
     shown = re.sub(r"</tr>|</summary>|</caption>", "\n", re.sub(r"</t[hd]>", "|", shown))
     return html.unescape(re.sub(r"<[^>]*>", "", shown))
 
@@ -81,25 +80,30 @@ def test_ours_and_theirs_stand_side_by_side_where_both_are_compiled() -> None:
     assert "transpose_naive (naive) beside A <b>library</b>: their_transpose; float32, 64" in said
 
 
-def test_the_line_above_counts_the_builds_that_are_no_worse() -> None:
+def test_the_line_above_counts_who_needs_fewer_and_who_more() -> None:
     mine = make_build()
     assert mine["bytes"] == 8  # a load and a store of 4 bytes
     less, more = mine["loop"] | {"other": 1}, {"load global 4": 1, "store global 4": 1}
     same, better, worse = mine, make_build(loop=more), make_build(loop=less)
-    assert "work per instruction in 1 of one build" in render_rivals(same)
-    assert "work per instruction in 0 of one build" in render_rivals(better)
-    assert "work per instruction in 1 of one build" in render_rivals(worse)
-    assert "work per instruction in 2 of 3 builds" in render_rivals(same, better, worse)
-    assert "work per instruction in 0 of one build" in render_rivals(make_build(spilled_bytes=-4))
+    assert "fewer instructions for the same work in 0 of one build, more in 0;" in render_rivals(
+        same
+    )
+    assert "the same work in 0 of one build, more in 1;" in render_rivals(better)
+    assert "the same work in 1 of one build, more in 0;" in render_rivals(worse)
+    assert "the same work in 1 of 3 builds, more in 1;" in render_rivals(same, better, worse)
+    assert "spilled bytes in 0 of one build, more in 0" in render_rivals(same)
+    assert "spilled bytes in 1 of one build" in render_rivals(make_build(spilled_bytes=4))
+    assert "ours needs as many on sm_90" in render_rivals(same)
+    assert re.search(r"ours needs \d+ % more instructions on sm_90", render_rivals(better))
 
 
 def test_what_cannot_be_compared_is_not_counted() -> None:
     matrix = {"matrix": 1, "integer": 3}
     # of Blackwell: its shape is not told
     alone = render_rivals(make_build(loop=matrix, products=0))
-    assert "unknown" in alone and "of one build" not in alone
+    assert "unknown" in alone and "the same work in 0 of 0 builds" in alone
     # products beside bytes
-    assert "of one build" not in render_rivals(make_build(loop=matrix, products=2048))
+    assert "the same work in 0 of 0 builds" in render_rivals(make_build(loop=matrix, products=2048))
 
 
 @pytest.mark.parametrize(
@@ -144,13 +148,12 @@ def test_products_between_the_ends_of_a_loop_that_are_not_its_own_are_left_out()
 
 def test_scalar_multiply_adds_are_told_where_they_are_most_of_a_loop() -> None:
     most = render_rivals(make_build(loop={"multiply-add": 8, "integer": 4}))
-    assert "0.667 multiply-adds" in most and "of one build" not in most  # ours tells bytes
+    assert "0.667 multiply-adds" in most and "in 0 of 0 builds" in most  # ours tells bytes
     assert "bytes" in render_rivals(make_build(loop={"multiply-add": 7, "integer": 4}, bytes=11))
 
 
-def test_without_any_it_says_so() -> None:
-    assert "No public kernel is compiled beside it." in build_fragments(make_exhibit())["beside"]
-    assert "ompiled beside" not in build_fragments(make_exhibit())["whole"]
+def test_without_any_nothing_is_said() -> None:
+    assert rivals.rivals_table(make_exhibit()) == rivals.languages_table(make_exhibit()) == ""
 
 
 IN_OWN = """\
@@ -199,7 +202,7 @@ def tabulate_rivals(*states: MachineState) -> tuple[str, list[list[str]]]:
     pair = RivalComparison(language_rival(), answer, our_builds(views, language_rival()))
     code = [Listing("CUDA C++", "cuda", "transpose.cu", CODE)]
     shown = make_exhibit(*states, rivals=[pair], views=views, code=code)
-    text = build_fragments(shown)["beside"]
+    text = rivals.languages_table(shown)
     plain = html.unescape(re.sub(r"<(?!/?t[rhd])[^>]*>", "", text))
     found = [re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", one) for one in plain.split("</tr>")]
     return plain, [one for one in found if one]

@@ -6,14 +6,20 @@ import html
 import re
 
 import pytest
-from made_up_records import make_case, make_exhibit, make_record, make_result, make_verified
+from made_up_records import (
+    make_case,
+    make_exhibit,
+    make_record,
+    make_result,
+    make_verified,
+    show_evidence,
+)
 from made_up_views import ARCHS, CASE, make_view
 
 from warpshelf.look.bound import VariantCost
 from warpshelf.look.view import View, view_name
 from warpshelf.look.view_store import summarize_view
 from warpshelf.render import views
-from warpshelf.render.fragments import build_fragments
 from warpshelf.render.snippet_page import SnippetPage
 
 
@@ -38,7 +44,7 @@ def make_bounds(naive: float, tiled: float) -> dict[str, dict[str, object]]:
 
 def show_table(one: SnippetPage) -> str:
     """The text of the table, a line for each row, its cells parted by bars."""
-    text = re.sub(r"</t[hd]>", "|", build_fragments(one)["look"])
+    text = re.sub(r"</t[hd]>", "|", show_evidence(one))
     text = re.sub(r"</tr>|</summary>|</caption>", "\n", text)
     return html.unescape(re.sub(r"<[^>]*>", "", text))
 
@@ -121,19 +127,17 @@ def test_several_cases_stand_apart() -> None:
     assert "no times; 96 × 64" in text and "no times; 64 × 64" in text
 
 
-def test_it_is_part_of_the_whole_and_says_where_it_is_missing() -> None:
-    with_views = build_fragments(make_exhibit(make_verified(), views=keep_both_views()))
-    assert with_views["look"] in with_views["whole"]
-    without = build_fragments(make_exhibit(make_verified()))
-    assert "No view of the present code is recorded." in without["look"]
-    assert "ws-look" not in without["whole"]
+def test_it_is_part_of_the_evidence_where_there_are_views() -> None:
+    with_views = make_exhibit(make_verified(), views=keep_both_views())
+    assert views.views_table(with_views) in show_evidence(with_views)
+    assert "ws-look" not in show_evidence(make_exhibit(make_verified()))
 
 
 def test_each_row_names_its_view_where_that_is_whole() -> None:
     first, *others = keep_both_views()
     slim = first | {"whole": False}
-    text = build_fragments(make_exhibit(views=[slim, *others]))["look"]
+    text = show_evidence(make_exhibit(views=[slim, *others]))
     named = re.findall(r'data-look="softmax/([^"]*)"', text)
     assert sorted(named) == sorted(map(view_name, others))
-    whole = build_fragments(make_exhibit(views=keep_both_views()))["look"]
+    whole = show_evidence(make_exhibit(views=keep_both_views()))
     assert text == whole.replace(f' data-look="softmax/{view_name(first)}"', "")

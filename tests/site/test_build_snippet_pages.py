@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 from conftest import ROOT, Trial, sound_snippet
-from made_up_records import make_compiled, make_record
+from made_up_records import make_compiled, make_record, show_evidence
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
@@ -73,10 +73,10 @@ def test_a_page_says_what_this_checkout_did_beside_the_record(
     write_record(one_snippet, make_current(one_snippet, 0))
     book = Ledger(one_snippet.project)
     book.save_verdict("sound", "cpu", code or one_snippet.digest, None, demo_alone=demo_alone)
-    drawn = build_fragments(build_snippet_pages.build_snippet_page(one_snippet, Shelf(), book)[0])
+    page = build_snippet_pages.build_snippet_page(one_snippet, Shelf(), book)[0]
     origin = f"CPU, 6 May 2031, commit abc1234{said}"
-    assert f"Checked on {origin}</summary>" in unescape(drawn["provenance"])
-    assert f"({origin})" in unescape(drawn["output"])
+    assert f"Checked on {origin}</summary>" in unescape(show_evidence(page))
+    assert f"({origin})" in unescape(build_fragments(page)["whole"])
 
 
 def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(one_snippet: Snippet) -> None:
@@ -182,7 +182,7 @@ def test_the_code_has_the_kernels_language_first(one_snippet: Snippet) -> None:
     rows = build_snippet_pages.code_listings(one_snippet)
     assert [row[0] for row in rows] == ["CUDA C++", "Python"]
     assert rows[0][:4] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
-    assert "](/sources/sound/sound.cu){ download=sound.cu }" in rows[0].ways
+    assert '<a href="../sources/sound/sound.cu" download="sound.cu">' in rows[0].ways
     text = one_snippet.path.read_text()
     one_snippet.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
     both = snippet.read_snippet(one_snippet.project, one_snippet.folder)

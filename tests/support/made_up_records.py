@@ -11,6 +11,7 @@ from typing import Any
 from warpshelf.contract.digest import METHOD
 from warpshelf.records.limits import FLOPS_PER_CLOCK
 from warpshelf.records.space import COMPILED, TIMES, format_row
+from warpshelf.render import evidence
 from warpshelf.render.listings import Listing
 from warpshelf.render.snippet_page import MachineState, SnippetPage, SourceLink
 
@@ -445,3 +446,9 @@ def _format_row(number: int, title: str, chance: random.Random) -> str:
         f'added: "2026-{1 + number % 9:02}-{1 + number % 27:02}"',
     ]
     return "- " + "\n  ".join(lines) + "\n"
+
+
+def show_evidence(page: SnippetPage) -> str:
+    """What the page of its evidence holds, without its head and foot."""
+    text = evidence.render_evidence(page, None, "Home")
+    return text.partition('<div id="evidence">\n')[2].rpartition("\n</div>\n</main>")[0]

@@ -225,9 +225,9 @@ def render_lists(
     """The list of each topic, by its path below the fragments: `readings/kernels/softmax.md`.
 
     And what to read first, for the top of the topic's page: `start/kernels/softmax.md`. Their links
-    are relative to the page that each belongs to, so they stand on no other. `repository` is the address of
-    the project, where known: each list then ends with a way to add to it. `exports` says that the
-    list is also published for other programs.
+    are relative to the page that each belongs to, so they stand on no other. `repository` is the
+    address of the project, where known: each list then ends with a way to add to it. `exports` says
+    that the list is also published for other programs.
     """
     texts = {}
     for where, topic in sorted(around.shelf.topics.items()):
@@ -324,6 +324,7 @@ def download_links(where: str, place: OnPage) -> str:
 
 EVERY_PAGE = "everything.md"
 EVERY_FRAGMENT = "readings/every.md"
+WORDS = "words.txt"
 # Words that would find everything: they are not kept for the search.
 COMMON = {
     "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "has", "have", "how", "in",
@@ -342,24 +343,32 @@ def all_readings_link(written: Mapping[str, Page]) -> str | None:
 
 def all_readings_list(around: ReadingContext, *, exports: bool = False) -> str:
     """The fragment that the page of all readings includes: a row each, in the order of topics."""
-    place = OnPage(EVERY_PAGE)
-    listed = [
-        (topic.title, reading)
-        for _, topic in sorted(around.shelf.topics.items())
-        for reading in topic.readings
-    ]
+    place, listed = OnPage(EVERY_PAGE), _list_readings(around.shelf)
     if not listed:
         return f'<p class="ws-empty">{EMPTY}</p>\n'
     items = (_reading_row(name, reading, around, place) for name, reading in listed)
-    head = '<ul class="ws-rows" data-finder data-search-exclude="yes">'
+    words = f' data-words="{place.relative_link(f"/exports/{WORDS}")}"' if exports else ""
+    head = f'<ul class="ws-rows" data-finder{words} data-search-exclude="yes">'
     text = "\n".join([head, *items, "</ul>"]) + "\n"
     if not exports:
         return text
     return f'{text}\n<p class="ws-ways">The whole list as {download_links("all", place)}</p>\n'
 
 
-def _search_words(reading: Reading, shown: str) -> str:
-    """The words that find a reading beyond the text `shown`: each once, in lower case."""
+def _list_readings(shelf: Shelf) -> list[tuple[str, Reading]]:
+    """All readings in the order of that page, each with the title of its topic."""
+    topics = (topic for _, topic in sorted(shelf.topics.items()))
+    return [(topic.title, reading) for topic in topics for reading in topic.readings]
+
+
+def search_words(shelf: Shelf) -> str:
+    """A line for each row of the page of all readings: what else finds it. It is WORDS."""
+    return "".join(f"{_search_words(reading)}\n" for _, reading in _list_readings(shelf))
+
+
+def _search_words(reading: Reading) -> str:
+    """The words that find a reading beyond what its row shows: each once, in lower case."""
+    shown = f"{reading.title} {reading.title_en or ''} {author_names(reading, 1)}"
     texts = (shown, *reading.authors, reading.venue or "", reading.why)
     split = [[w.strip(ENDS) for w in plain_text(t).lower().split()] for t in texts]
     known = COMMON | {"", *split[0]}
@@ -380,10 +389,9 @@ def _reading_row(topic: str, reading: Reading, around: ReadingContext, place: On
         render_rating(reading),
         make_span("unopened", UNOPENED if reading.unread else ""),
     ]
-    more = _search_words(reading, f"{reading.title} {reading.title_en or ''} {who}")
     runs = f" {RUNS}" if around.runs_here(reading) else ""
     return (
         f'<li data-topic="{place.escape_text(reading.where)}"'
-        f'{data_attributes(reading, around, place)} data-words="{place.escape_text(more)}">'
+        f"{data_attributes(reading, around, place)}>"
         f"<p>{title_link(reading, place)}{runs}</p><p>{' '.join(filter(None, facts))}</p></li>"
     )

@@ -188,8 +188,8 @@ def _check_topics(shelf: Shelf) -> Iterator[Finding]:
             mend = f"write docs/{where}.md, or move the entries to another topic"
             yield Finding(f"docs/{where}.yml", None, "has no page beside it", mend)
         elif topic.listed and not topic.shown:
-            what = "does not show its reading list"
-            yield Finding(f"docs/{topic.list_page}", None, what, f'add --8<-- "readings/{where}.md"')
+            what, mend = "does not show its reading list", f'add --8<-- "readings/{where}.md"'
+            yield Finding(f"docs/{topic.list_page}", None, what, mend)
         starts = [reading for reading in topic.readings if reading.start]
         for reading in starts[MOST_STARTS:]:
             what = f"more than {MOST_STARTS} readings of {where} have start"

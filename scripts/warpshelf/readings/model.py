@@ -295,7 +295,7 @@ GLOSSARY = "docs/glossary.yml"  # the one file among the lists that holds no rea
 class Topic:
     """One list: its name (`kernels/softmax`), the title of its page, its readings in file order.
 
-    Its page is `kernels/softmax.md`, or a folder's `index.md`, where the list has a page of its own.
+    Its page is `kernels/softmax.md`, or `index.md` of a folder whose `readings.md` has the list.
     """
 
     where: str

@@ -7,7 +7,7 @@ it. Its links are relative to its own address.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from warpshelf.core.markup import escape_markdown, preformatted_block, quote_href
 from warpshelf.core.places import OnPage
@@ -52,12 +52,8 @@ def source_titles(page: SnippetPage) -> dict[str, str]:
 
 def evidence_fold(page: SnippetPage) -> str:
     """The line that opens the evidence: what it says in one sentence, and the link to it."""
-    link = f"/evidence/{page.id}.html"
-    return (
-        f'<details class="ws-fold ws-evidence" data-evidence="{page.id}" markdown="1">\n'
-        f"<summary>{escape_markdown(_answer(page))}</summary>\n\n"
-        f"[What was verified, all cases and figures]({link})\n\n</details>"
-    )
+    link = f"[What was verified, all cases and figures](/evidence/{page.id}.html)"
+    return f'??? ws-fold ws-evidence "{escape_markdown(_answer(page))}"\n\n    {link}'
 
 
 def _answer(page: SnippetPage) -> str:
@@ -107,7 +103,9 @@ def _state_parts(page: SnippetPage, state: MachineState) -> Iterator[str]:
     if state.state == "measured":
         drawn = "\n".join(plots.draw_plots(record, state.apart))
         yield f'<div class="ws-plots">\n{drawn}\n</div>' if drawn else ""
-        yield figures.render_timing(record, state.apart)
+        if times := figures.render_timing(record, state.apart):
+            count = tables.format_count(len(tables.timed_cases(record)), "case")
+            yield tables.render_fold(f"Times of {count}", times, "times")
         yield histories.render_history(page, state)
     yield figures.render_accuracy(record)
     skips = " ".join(

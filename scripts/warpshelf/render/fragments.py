@@ -61,7 +61,9 @@ def build_fragments(page: SnippetPage) -> dict[str, str]:
         evidence.evidence_fold(page),
     )
     idea = snippet_page.render_idea(page)
-    shown, folded = (render_listings(page.code, page.id, page.kind, folded=one) for one in (False, True))
+    shown, folded = (
+        render_listings(page.code, page.id, page.kind, folded=one) for one in (False, True)
+    )
     predictions = [
         claims.render_predictions(state.known, evidence.source_titles(page))
         for state in page.select_states("measured", "verified")

@@ -104,7 +104,8 @@ def render_step(code: Sequence[Listing], old: str, new: str) -> str:
     texts = {}
     for name in (old, new):
         marked = [file.text for file in code if name in section_names(file.text)]
-        texts[name] = extract_section(marked[0] if marked else "", name).split("\n")
+        every = "\n".join(file.text for file in code)
+        texts[name] = extract_section(marked[0] if marked else every, name).split("\n")
     rows = list(unified_diff(texts[old], texts[new], n=2, lineterm=""))[2:]
     body = "\n".join(map(escape_marks, ("…" if row.startswith("@@") else row for row in rows[1:])))
     return f'```diff title="from {old} to {new}"\n{body}\n```\n'
@@ -121,22 +122,17 @@ def render_listing(item: Listing, snippet: str, kind: str, folded: bool = False)
 
     A script fetches the file when the line is opened; without one there is the link.
     """
-    name = item.name
+    name, lines = item.name, len(item.text.splitlines())
     link = f"[{name}](/{FOLDER}/{snippet}/{name}){{ download={name} }}"
-    fold = (
-        f'<details class="ws-fold ws-file" data-language="{item.language}" markdown="1">\n'
-        f"<summary>All of {name}, {item.text.count(chr(10))} lines</summary>\n\n{link}\n\n</details>"
-    )
+    fold = f'??? ws-fold ws-file "All of {name}, {lines} lines"\n\n    {link}'
     first = open_section(item.text, kind)
     shown = extract_section(item.text, first) if first else item.text
     opened = "" if folded else code_fence(shown, item.language, name)
     return "\n\n".join(filter(None, (opened, fold if folded or first else "")))
 
 
-def render_listings(
-    code: Sequence[Listing], snippet: str, kind: str, folded: bool = False
-) -> str:
-    """Files in content tabs, or without where one or none is open; `kind` names the open section."""
+def render_listings(code: Sequence[Listing], snippet: str, kind: str, folded: bool = False) -> str:
+    """Files in content tabs, if several are open; `kind` names the section of each that is."""
     shown = [render_listing(item, snippet, kind, folded) for item in code]
     if len(code) == 1 or folded:
         return "\n\n".join(shown)

@@ -204,6 +204,7 @@ def draw_plots(record: Record, apart: str = "") -> list[str]:
         drawn = [draw_size_sweep(record, *found, note([case for _, case in found[1]]))]
     else:
         limits = [(*one, limit) for one in named if (limit := tables.case_bound(record, one[1]))]
+        limits.sort(key=lambda one: -one[2].amount)  # the largest case first
         drawn = [draw_bars(name, case, limit, note([case])) for name, case, limit in limits[:BARS]]
     costed = [one for one in named if all((one[1].get(key) or 0) > 0 for key in ("flops", "bytes"))]
     if costed:

@@ -81,7 +81,9 @@ def _count_instructions(pair: RivalComparison) -> Iterator[str]:
         ratio = _instruction_ratio(pair.ours[arch], pair.answer.builds[arch])
         if ratio is not None:
             far = round(100 * (ratio - 1))
-            said = f"{abs(far)} % {'more' if far > 0 else 'fewer'} instructions" if far else "as many"
+            said = (
+                f"{abs(far)} % {'more' if far > 0 else 'fewer'} instructions" if far else "as many"
+            )
             found.setdefault(said, []).append(arch)
     return (f"{said} on {', '.join(archs)}" for said, archs in found.items())
 

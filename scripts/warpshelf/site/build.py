@@ -9,12 +9,14 @@ kinds of link are rewritten to the same target.
 from __future__ import annotations
 
 import html
+import json
 import os
 import posixpath
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,7 +110,39 @@ def run_mkdocs(project: Project, target: Path) -> int:
         shutil.rmtree(target / "assets" / "javascripts" / "lunr", ignore_errors=True)
         for path in (target / "assets").rglob("*.map"):
             path.unlink()
+        index = target / "search" / "search_index.json"
+        index.write_text(shorten_index(index.read_text("utf-8")), encoding="utf-8")
     return status
+
+
+OPENING = 300  # characters of a section that the search keeps as they are
+RARE = 10  # sections that have a word, up to which it finds each of them
+WORD = re.compile(r"[A-Za-z_][\w-]{2,}")
+CODE = re.compile(r"<pre.*?</pre>", re.DOTALL)
+UNSAID = re.compile(r"<[^>]+>|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)  # tags and formulas
+
+
+def shorten_index(text: str) -> str:
+    """Material's index of the search, a fifth as long: each section by its opening and rare words.
+
+    A reader's phone fetches it before the first result.
+    """
+    index = json.loads(text)
+    sections = index["docs"]
+    plain = (UNSAID.sub(" ", CODE.sub(" ", one["text"])) for one in sections)
+    said = [" ".join(text.split()) for text in plain]
+    known = Counter(word for words in map(_index_words, said) for word in words)
+    for one, words in zip(sections, said, strict=True):
+        opening, rest = words[:OPENING], words[OPENING:]
+        more = _index_words(rest) - _index_words(f"{one['title']} {opening}")
+        rare = sorted(word for word in more if known[word] <= RARE)
+        one["text"] = f"{opening} … {' '.join(rare)}" if rare else opening
+        one.pop("tags", None)
+    return json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+
+
+def _index_words(text: str) -> set[str]:
+    return {word.lower() for word in WORD.findall(text)}
 
 
 def child_environment() -> dict[str, str]:

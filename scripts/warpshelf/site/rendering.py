@@ -121,7 +121,9 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     address, title = held.settings.address, held.settings.name
     if address is not None and title is not None:
         said = {where: page.description for where, page in held.pages.items()}
-        folders[project.exports] = exports.export_files(held.shelf, shown, address, title, said)
+        words = {reading_lists.WORDS: reading_lists.search_words(held.shelf)}
+        lists = exports.export_files(held.shelf, shown, address, title, said)
+        folders[project.exports] = lists | words
         overview = exports.llms_overview(held.shelf, address, title, said)
         changed += write_atomically(project.docs / "llms.txt", overview, durable=False)
     changed += sum(_mirror_folder(folder, files) for folder, files in folders.items())

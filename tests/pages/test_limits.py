@@ -1,0 +1,57 @@
+"""What a page may weigh, and how much of it a reader sees: see docs/about/tooling.md, "Limits".
+
+The files of all pages are read; a browser looks at the ten of test_site.py, and by night at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+from browser import WIDE, Visit
+
+from tests.pages.test_site import each_page
+
+KILOBYTES, NODES = 300, 5_000  # of a page as it is sent
+SCREENS, WORDS = 12, 2_500  # of a page as it is seen, a screen being 1280 x 800
+INDEX = 200_000  # bytes of the search's index, compressed
+# Lists that are looked up and not read through.
+LOOKED_UP = ("everything/", "glossary/", "about/tags/", "results/", "reference/")
+SEEN = """() => ({
+  screens: document.documentElement.scrollHeight / innerHeight,
+  words: document.querySelector('article').innerText.split(/\\s+/).filter(Boolean).length,
+})"""
+
+
+def test_no_page_weighs_too_much(site: Path) -> None:
+    heavy = []
+    for path in sorted(site.rglob("*.html")):
+        text = path.read_text("utf-8")
+        nodes = len(re.findall(r"<[a-z]", text))
+        if len(text.encode()) > 1000 * KILOBYTES or nodes > NODES:
+            heavy.append(f"{path.relative_to(site)}: {len(text) // 1000} KB, {nodes} nodes")
+    assert heavy == []
+
+
+def test_the_index_of_the_search_is_small(site: Path) -> None:
+    index = site / "search" / "search_index.json"
+    assert len(gzip.compress(index.read_bytes())) <= INDEX
+
+
+@each_page
+def test_a_page_can_be_finished(page: str, still_visit: Visit) -> None:
+    still_visit.tab.set_viewport_size({"width": WIDE, "height": 800})
+    seen = still_visit.open_page(page).evaluate(SEEN)
+    if not page.startswith(LOOKED_UP):
+        assert seen["screens"] <= SCREENS
+        assert seen["words"] <= WORDS
+
+
+def test_the_index_waits_until_the_search_is_used(wide_visit: Visit) -> None:
+    asked: list[str] = []
+    wide_visit.tab.on("request", lambda request: asked.append(request.url))
+    tab = wide_visit.open_page("kernels/softmax/")
+    assert not [url for url in asked if "search_index" in url]
+    with tab.expect_request("**/search/search_index.json"):
+        tab.locator(".md-search__input").focus()
