@@ -110,6 +110,7 @@ sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
     auto column = [&](int j) {
         return SPREAD ? j / 4 * (4 * ACROSS) + across * 4 : across * TN + j / 4 * 4;
     };
+// --8<-- [start:multiply]
     auto multiply = [&](int buffer) {
 #pragma unroll 8
         for (int k = 0; k < BK; ++k) {
@@ -126,6 +127,7 @@ sgemm_tile(const float* __restrict__ A, const float* __restrict__ B,
                 for (int j = 0; j < TN; ++j) sum[i][j] += x[i] * y[j];
         }
     };
+// --8<-- [end:multiply]
 
     load();
     if constexpr (BUFFERS == 1) {

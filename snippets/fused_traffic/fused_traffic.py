@@ -64,6 +64,7 @@ def traffic(
 
 # --8<-- [end:model]
 
+# --8<-- [start:versions]
 # A linear layer's tail. What the product itself reads is the same in every version.
 PRODUCT = Operation("product")
 BIAS = Operation("biased", ("product",))
@@ -74,6 +75,7 @@ VERSIONS: dict[str, tuple[Kernel, ...]] = {
     "two kernels": ((PRODUCT,), (BIAS, GELU, ADD)),
     "epilogue": ((PRODUCT, BIAS, GELU, ADD),),
 }
+# --8<-- [end:versions]
 
 
 def demo() -> None:

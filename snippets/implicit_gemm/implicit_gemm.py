@@ -54,6 +54,7 @@ class Shape:
         return self.n * self.p * self.q, self.k, self.c * self.r * self.s
 
 
+# --8<-- [start:implicit]
 def source(shape: Shape, row: int, depth: int) -> int | None:
     """Where element (row, depth) of the matrix lies in the input, None in the padding.
 
@@ -80,8 +81,10 @@ def implicit_gemm(
         taken = [0 if at is None else image[at] for at in places]
         out.append([sum(map(int.__mul__, taken, weights)) for weights in filters])
     return out
+# --8<-- [end:implicit]
 
 
+# --8<-- [start:winograd]
 def winograd(x: Sequence[int], g: Sequence[int]) -> tuple[list[Fraction], int]:
     """F(2, 3): two outputs of three taps from four inputs, and its multiplications."""
     half = Fraction(1, 2)
@@ -89,8 +92,7 @@ def winograd(x: Sequence[int], g: Sequence[int]) -> tuple[list[Fraction], int]:
     inputs = (x[0] - x[2], x[1] + x[2], x[2] - x[1], x[1] - x[3])
     m = [Fraction(a) * b for a, b in zip(inputs, weights, strict=True)]
     return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]], len(m)
-
-
+# --8<-- [end:winograd]
 # --8<-- [end:model]
 
 

@@ -56,6 +56,7 @@ def place(m, n, ROWS: tl.constexpr, COLS: tl.constexpr):
     return row, col, here
 
 
+# --8<-- [start:forward]
 @triton.jit
 def swiglu_forward(y_ptr, gate_ptr, up_ptr, m, n, y_stride, gate_stride, up_stride,
                    ROWS: tl.constexpr, COLS: tl.constexpr):
@@ -66,8 +67,10 @@ def swiglu_forward(y_ptr, gate_ptr, up_ptr, m, n, y_stride, gate_stride, up_stri
                 eviction_policy="evict_first").to(tl.float32)
     y = g * sigmoid(g) * u
     tl.store(y_ptr + row * y_stride + col, y.to(y_ptr.dtype.element_ty), mask=here)
+# --8<-- [end:forward]
 
 
+# --8<-- [start:backward]
 @triton.jit
 def swiglu_backward(dgate_ptr, dup_ptr, dy_ptr, gate_ptr, up_ptr, m, n, dgate_stride,
                     dup_stride, dy_stride, gate_stride, up_stride,
@@ -90,10 +93,12 @@ def swiglu_backward(dgate_ptr, dup_ptr, dy_ptr, gate_ptr, up_ptr, m, n, dgate_st
              dgate.to(dgate_ptr.dtype.element_ty), mask=here)
     tl.store(dup_ptr + row * dup_stride + col, dup.to(dup_ptr.dtype.element_ty),
              mask=here)
+# --8<-- [end:backward]
 # --8<-- [end:kernel]
 
 
 # --8<-- [start:unfused]
+# --8<-- [start:twice]
 @triton.jit
 def swiglu_silu(s_ptr, gate_ptr, m, n, s_stride, gate_stride,
                 ROWS: tl.constexpr, COLS: tl.constexpr):
@@ -111,6 +116,7 @@ def swiglu_product(y_ptr, a_ptr, b_ptr, m, n, y_stride, a_stride, b_stride,
     b = tl.load(b_ptr + row * b_stride + col, mask=here).to(tl.float32)
     tl.store(y_ptr + row * y_stride + col, (a * b).to(y_ptr.dtype.element_ty),
              mask=here)
+# --8<-- [end:twice]
 
 
 @triton.jit

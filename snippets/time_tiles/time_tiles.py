@@ -31,6 +31,7 @@ def total(neighbours: Sequence[int]) -> int:
     return sum((i + 1) * value for i, value in enumerate(neighbours)) % 97
 
 
+# --8<-- [start:sweep]
 def step(cells: Sequence[int], r: int, rule: Rule = total) -> list[int]:
     """The cells that have all their neighbours, a step later: 2 r fewer."""
     return [rule(cells[i : i + 2 * r + 1]) for i in range(len(cells) - 2 * r)]
@@ -52,6 +53,7 @@ def sweep(
         count.written += len(held)
         out += held
     return out, count
+# --8<-- [end:sweep]
 
 
 def words(n: int, r: int, depth: int, tiled: int = 1) -> float:
