@@ -61,6 +61,7 @@ class Decoder:
     latent: Latent | None = None
 
 
+# --8<-- [start:weights]
 def attention_weights(model: Decoder) -> int:
     """Elements of one layer's attention matrices."""
     values = model.heads * model.head_dim
@@ -88,6 +89,7 @@ def feed_forward_weights(model: Decoder, active: bool) -> int:
         matrices * model.hidden * mixture.size * met + model.hidden * mixture.routed
     )  # router
     return mixture.dense_layers * dense + (model.layers - mixture.dense_layers) * layer
+# --8<-- [end:weights]
 
 
 def vectors(model: Decoder) -> int:
@@ -124,6 +126,7 @@ def multiplied(model: Decoder) -> int:
     )
 
 
+# --8<-- [start:flops]
 def flops_per_token(model: Decoder, sequence: int, causal: bool = False) -> int:
     """Forward FLOPs, mean over a sequence.
 
@@ -140,6 +143,7 @@ def training_flops_per_token(
 ) -> int:
     """Forward and backward, which multiplies twice: for the input and the weight."""
     return 3 * flops_per_token(model, sequence, causal)
+# --8<-- [end:flops]
 
 
 def six_n(model: Decoder) -> int:
