@@ -72,7 +72,7 @@ def render_rivals(*theirs: builds.Build) -> str:
 def test_ours_and_theirs_stand_side_by_side_where_both_are_compiled() -> None:
     loop = {"multiply-add": 4, "load global 16": 2, "integer": 6}
     said = render_rivals(make_build(registers=99, spilled_bytes=64, loop=loop, bytes=32))
-    rows = [line for line in said.splitlines() if "sm_" in line]
+    rows = [line for line in said.splitlines() if re.match(r"\s*sm_\d+, ", line)]
     assert [row.split("|")[0].strip() for row in rows] == ["sm_90, ours", "sm_90, A <b>library</b>"]
     cells = [cell.strip() for cell in rows[1].split("|")]
     assert cells[1:3] == ["99", "64 B"]

@@ -75,10 +75,10 @@ def _count_spending(name: str, own: Sequence[View]) -> Spending:
 def ladder_table(page: SnippetPage) -> str:
     """Each variant in a row: by the times of the GPU measured last, else by what was counted."""
     for state in page.select_states("measured"):
-        cases = [one for one in tables.timed_cases(state.known) if tables.timed_results(one)]
-        if cases:
-            timed = max(cases, key=lambda one: (len(tables.timed_results(one)), one["bytes"]))
-            return _timed_table(state, timed)
+        cases = [(len(tables.timed_results(one)), one.get("bytes", 0), place, one)
+                 for place, one in enumerate(tables.timed_cases(state.known))]  # fmt: skip
+        if cases and max(cases)[0]:
+            return _timed_table(state, max(cases)[-1])
     found = _find_counted(page)
     return _counted_table(found) if found else snippet_page.state_notices(page)
 

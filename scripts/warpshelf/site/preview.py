@@ -24,6 +24,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
+from warpshelf.site.formulas import set_page_formulas
+
 LOG = logging.getLogger("mkdocs.preview")
 INCLUDE = re.compile(r'-+8<-+[ \t]+"(?P<name>[^":\n]+)')
 RENDERED = ("content", "toc", "_title_from_render", "present_anchor_ids")
@@ -105,6 +107,7 @@ class IncrementalPreview:
         self.made.add(where)
         before = [len(index.entries) for index in indices]
         self.build(page, config, doc_files, nav, *rest, **more)
+        set_page_formulas(Path(page.file.abs_dest_path))
         pairs = zip(indices, before, strict=True)
         kept.found = [entry for index, start in pairs for entry in index.entries[start:]]
         kept.outer = outer
