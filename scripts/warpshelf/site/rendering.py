@@ -33,7 +33,9 @@ from warpshelf.site.build_snippet_pages import passed_results
 from warpshelf.site.project_content import ProjectContent
 
 PUBLISHED = ("measured", "verified", "compiled")
-SORTS = ("triton", "cuda", "programs", "models")  # of snippets, each with a page of the reference
+# The pages of the reference by sort of snippet; a second one has those that no page of
+# docs/kernels shows.
+SORTS = {"triton": 2, "cuda": 1, "programs": 1, "models": 2}
 
 
 def render_project(project: Project) -> tuple[list[Finding], int]:
@@ -90,7 +92,7 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     texts |= learning_paths.render_paths(paths, links, shown)
     texts |= glossary.render_glossary(held.glossary, held.shelf, held.pages)
     texts |= forms
-    texts |= _render_references(held.snippets)
+    texts |= _render_references(held.snippets, links)
     texts |= {
         "home/shelf.md": render_counts(held.shelf, shown),
         "home/result.md": render_result(shown, links),
@@ -157,13 +159,15 @@ def _render_lists(held: ProjectContent, links: Mapping[str, str]) -> dict[str, s
     }
 
 
-def _render_references(snippets: Iterable[Snippet]) -> dict[str, str]:
+def _render_references(snippets: Iterable[Snippet], links: Mapping[str, str]) -> dict[str, str]:
     """What the reference pages include: the contract of each snippet, the rooms of the tooling."""
-    found: dict[str, list[str]] = {sort: [] for sort in SORTS}
+    found = {f"{sort}{place}": list[str]() for sort, n in SORTS.items() for place in ("", "-2")[:n]}
     for one in snippets:
         kernel = "cuda" if one.cuda_path is not None and not one.uses_triton else "triton"
+        sort = kernel if one.kind == "kernel" else f"{one.kind}s"
+        apart = SORTS[sort] > 1 and not links.get(one.id, "").startswith("/kernels/")
         if not one.findings:
-            found[kernel if one.kind == "kernel" else f"{one.kind}s"].append(one.id)
+            found[f"{sort}-2" if apart else sort].append(one.id)
     texts = {"reference/tooling.md": listings.render_reference(Path(__file__).parents[1]) + "\n"}
     for sort, names in found.items():
         blocks = [f"::: {name}\n" for name in names]
