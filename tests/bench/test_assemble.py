@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from warpshelf.bench.assemble import DEMO_LINES, split_output, validate_demo
 from warpshelf.bench.pool import Outcome
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.records import ledger, schema
+from warpshelf.records import ledger, schema, validate_import
 from warpshelf.records.claim_check import TARGETS, first_difference, texts_agree
 from warpshelf.worker.context import Task
 
@@ -317,3 +319,29 @@ def test_a_difference_is_one_short_line() -> None:
     said = first_difference("a" * 5000, "b\x1b[31m" * 5000)
     assert len(said) < 200
     assert said.isprintable()
+
+
+def test_a_record_names_the_files_that_differ_from_its_commit(tmp_path: Path) -> None:
+    def run_git(*words: str) -> None:
+        own = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True)
+
+    assert assemble.checkout_commit(tmp_path) is None
+    (tmp_path / "snippets" / "a" / "results").mkdir(parents=True)
+    (tmp_path / "snippets" / "a" / "a.py").write_text("x = 1\n")
+    run_git("init", "--quiet")
+    run_git("add", ".")
+    run_git("commit", "--quiet", "--message", "x")
+    name = assemble.checkout_commit(tmp_path)
+    assert name is not None and re.fullmatch("[0-9a-f]{12}", name)
+    (tmp_path / "snippets" / "a" / "results" / "cpu.json").write_text("{}")
+    (tmp_path / "README.md").write_text("Nothing depends on it.\n")
+    assert assemble.checkout_commit(tmp_path) == name
+    (tmp_path / "snippets" / "a" / "a.py").write_text("x = 2\n")
+    (tmp_path / "snippets" / "a" / "b c.py").write_text("y = 2\n")
+    assert assemble.checkout_commit(tmp_path) == f"{name}+snippets/a/a.py+snippets/a/b_c.py"
+    for number in range(9):
+        (tmp_path / "snippets" / f"{number}.py").write_text("")
+    told = assemble.checkout_commit(tmp_path)
+    assert told is not None and told.endswith("+snippets/7.py+3-more")
+    assert validate_import.COMMIT.fullmatch(told)

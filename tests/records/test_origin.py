@@ -76,7 +76,7 @@ def test_a_commit_has_its_time(git_checkout: Path, monkeypatch: pytest.MonkeyPat
     name = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
     run_git(git_checkout, *name, "commit", "--quiet", "--allow-empty", "--message", "x")
     short = run_git(git_checkout, "rev-parse", "--short=12", "HEAD")
-    for commit in (short, f"{short}+changes"):
+    for commit in (short, f"{short}+changes", f"{short}+snippets/a/a.py"):
         assert bundle.commit_time(git_checkout, commit) == datetime(2026, 11, 22, 8, tzinfo=UTC)
     for commit in ("0" * 12, "", "0", "--help"):
         assert bundle.commit_time(git_checkout, commit) is None

@@ -22,7 +22,9 @@ from warpshelf.records.claim_check import MAIN, TARGETS, first_difference, texts
 from warpshelf.records.schema import SCHEMA, Record
 from warpshelf.worker.context import Task
 
+DECIDING = ("snippets", "scripts")
 RECORDS = ":(exclude)snippets/*/results/*"  # what a run itself changes
+NAMED = 8  # changed files that a record names
 TRAVELS_WITH = Path(".shelf") / "commit"  # in a copy of a checkout that has no version control
 DEMO_LINES = 30  # that a demo may print
 LONGEST = 200 * DEMO_LINES  # characters of it
@@ -311,17 +313,21 @@ def outcome_findings(snippet: Snippet, outcome: Outcome) -> list[Finding]:
 
 
 def checkout_commit(root: Path) -> str | None:
-    """The checkout's commit, with `+changes` where the tree differs from it.
+    """The checkout's commit, and behind it `+FILE` for files that decide results and differ.
 
     A copy without version control has it in a file, written where the copy was made.
     """
     if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
         return note.read_text(encoding="utf-8").strip() or None
     name = project.git_line(root, "rev-parse", "--short=12", "HEAD")
-    changed = project.git_line(root, "status", "--porcelain", "--", ".", RECORDS)
-    if name is None or changed is None:
+    told = project.run_git(root, "status", "--porcelain", "-uall", "--", *DECIDING, RECORDS)
+    if name is None or told is None:
         return None
-    return f"{name}+changes" if changed else name
+    # Two letters and a space, and quotes around a name with signs that a commit may not have.
+    files = sorted(re.sub(r"[^\w./-]", "_", line[3:].strip('"'))
+                   for line in told.decode("utf-8", "replace").splitlines())  # fmt: skip
+    more = [f"{len(files) - NAMED}-more"] if len(files) > NAMED else []
+    return "+".join([name, *files[:NAMED], *more])
 
 
 def split_output(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:

@@ -81,7 +81,7 @@ def format_origin(origin: Origin) -> str:
 
 def commit_time(root: Path, commit: str) -> datetime | None:
     """When a commit was made; None where this checkout does not have it."""
-    name = commit.removesuffix("+changes")
+    name = commit.partition("+")[0]
     told = project.git_line(root, "show", "--no-patch", "--format=%ct", f"{name}^{{commit}}")
     return datetime.fromtimestamp(int(told), UTC) if told and told.isdigit() else None
 

@@ -22,7 +22,7 @@ from warpshelf.records.schema import Record
 
 FIRST = datetime(2026, 11, 21, tzinfo=UTC)  # the day of this project's first commit
 AHEAD = timedelta(days=1)  # by which the clock of another machine may be wrong
-COMMIT = re.compile(r"[0-9a-f]{7,40}(?:\+changes)?")
+COMMIT = re.compile(r"[0-9a-f]{7,40}(?:\+[\w./-]+)*")
 
 VERSION = re.compile(  # as Python packages have them, with the build that they are of
     r"\d+(?:\.\d+){1,3}(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?(?:\+[a-z0-9.]+)?", re.ASCII

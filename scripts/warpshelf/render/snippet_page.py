@@ -55,7 +55,11 @@ def origin_line(record: Record, apart: str = "") -> str:
         maker = "by a job of this project"
     elif record["machine"]["gpus"]:
         maker = "handed in anonymously"
-    commit = f"commit {record['commit']}" if record.get("commit") else ""
+    name, plus, changed = (record.get("commit") or "").partition("+")
+    commit = f"commit {name}" if name else ""
+    if plus:
+        files = changed.count("+") + 1
+        commit += " and changes" if changed == "changes" else f" and {files} changed files"
     said = (machine_name(record), units.format_date(record["date"]), commit, maker, apart)
     return ", ".join(filter(None, said))
 
