@@ -329,6 +329,7 @@ dense_fused(const float* __restrict__ x, Index image, Index channel,
     float* const stages = memory + warp * REGION;
     float* const held = memory + WARPS * REGION;  // outputs of the block
 
+// --8<-- [start:ask]
     auto ask = [&](int stage, int k, int t, int c) {
         constexpr int HIGH = V == 4 ? ROWS : 1;  // rows of taps that are copied at once
         float* const to = stages + stage * Stage::FLOATS;
@@ -354,7 +355,9 @@ dense_fused(const float* __restrict__ x, Index image, Index channel,
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
+// --8<-- [end:ask]
 
+// --8<-- [start:loop]
     const int tall = lane / SPLIT, deep = lane % SPLIT;
     for (int k = first; k < last; k += ROWS) {
         for (int t = 0; t < T; t += TIMES) {
@@ -414,6 +417,8 @@ dense_fused(const float* __restrict__ x, Index image, Index channel,
         }
     }
 
+// --8<-- [end:loop]
+// --8<-- [start:norm]
     const int own = (last - first) * T;
     const float n = float(channels) * T;
     float sum = 0, squares = 0;
@@ -437,5 +442,6 @@ dense_fused(const float* __restrict__ x, Index image, Index channel,
         store(to + i, out);
     }
     if (CLUSTER) meet();  // no block leaves while another reads its sums
+// --8<-- [end:norm]
 }
 // --8<-- [end:fused]
