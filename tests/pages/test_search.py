@@ -12,32 +12,37 @@ from browser import MORE, WIDE, Visit, open_context
 from conftest import exhaustive
 from playwright.sync_api import Browser, Page
 
-# What is typed, and the pages that explain it: each of them is right.
+# What is typed, and the pages that explain it: any below one of these addresses is right.
 RIGHT = {
-    "wgmma": ["kernels/tensor-cores/", "kernels/gemm/"],
-    "bank conflict": ["kernels/bank-conflicts/"],
-    "zero bubble": ["training/pipeline-parallelism/", "sessions/06-zero-bubble/"],
-    "ring attention": ["training/sequence-parallelism/", "sessions/04-ring-attention/"],
-    "float4": ["kernels/memory-bandwidth/", "kernels/gemm/"],
-    "TMA": ["kernels/memory-bandwidth/", "kernels/tensor-cores/", "kernels/gemm/"],
-    "MLA": ["kernels/attention/", "models/transformer/"],
-    "NVLink": ["training/collectives/", "kernels/gpu-architecture/", "kernels/blackwell/"],
-    "roofline": ["kernels/performance-models/"],
-    "kv cache": ["models/inference-engines/"],
-    "occupancy": ["kernels/performance-models/", "kernels/gpu-architecture/"],
-    "flash attention": ["kernels/attention/"],
-    "warp shuffle": ["kernels/warp-primitives/"],
-    "tensor core": ["kernels/tensor-cores/", "kernels/gpu-architecture/"],
-    "all-reduce": ["training/collectives/"],
-    "ncu": ["tools/profiling/", "tools/reading-a-profile/"],
-    "moe": ["training/mixture-of-experts/"],
-    "cutlass": ["kernels/gemm/"],
-    "stream-k": ["kernels/scheduling/"],
-    "arithmetic intensity": ["kernels/performance-models/", "models/transformer-arithmetic/"],
+    "B200": ["kernels/blackwell"],
+    "split-k": ["models/quantization", "kernels/gemm", "kernels/scheduling"],
+    "how much memory to train 7B": ["calculators/memory", "models/transformer-arithmetic"],
+    "gradient checkpointing": ["training/tensor-parallelism/", "sessions/09-", "calculators/memory"],
+    "bank conflict": ["kernels/bank-conflicts"],
+    "coalesced access": ["kernels/memory-bandwidth", "kernels/gemm/float32"],
+    "prefix sum": ["kernels/reductions"],
+    "histogram": ["kernels/warp-primitives"],
+    "online softmax": ["kernels/softmax"],
+    "layer norm backward": ["kernels/normalization"],
+    "flash attention backward": ["kernels/attention"],
+    "sliding window": ["kernels/attention"],
+    "paged attention": ["models/inference-engines", "sessions/05-"],
+    "MLA": ["models/inference-engines", "kernels/attention", "models/transformer"],
+    "rotary embedding": ["models/transformer/rope"],
+    "speculative decoding": ["models/speculative-decoding"],
+    "int4 weights": ["models/quantization"],
+    "wgmma": ["kernels/tensor-cores", "kernels/gemm"],
+    "warp shuffle": ["kernels/warp-primitives"],
+    "roofline": ["kernels/performance-models"],
+    "zero bubble": ["training/pipeline-parallelism", "sessions/06-"],
+    "ring attention": ["training/sequence-parallelism", "sessions/04-"],
+    "all-reduce": ["training/collectives"],
+    "expert routing": ["training/mixture-of-experts"],
+    "ncu": ["tools/profiling", "tools/reading-a-profile"],
 }
 # How many of them are the first result, how many among the first three pages, and the worst place
 # of any. Zensical weighs a title, and a page that all but the reader may pass over, as the rest.
-GOALS = {"mkdocs": (16, 20, 2), "zensical": (9, 17, 4)}
+GOALS = {"mkdocs": (22, 25, 2), "zensical": (10, 18, 9)}
 
 INDEX = {"mkdocs": ("search/search_index.json", "docs"), "zensical": ("search.json", "items")}
 SEPARATOR = r"""[\s\-_,:!=\[\]()"`/.]+"""
@@ -93,7 +98,8 @@ def test_the_page_that_explains_a_thing_is_found(search_visit: Visit, builder: s
     places = {}
     for text, right in RIGHT.items():
         pages = search_pages(tab, search_visit.origin, text)
-        places[text] = min((pages.index(page) for page in right if page in pages), default=99)
+        found = (at for at, page in enumerate(pages) if page.startswith(tuple(right)))
+        places[text] = min(found, default=99)
     first, three, worst = GOALS[builder]
     assert {text: place for text, place in places.items() if place > worst} == {}
     assert sum(place < 3 for place in places.values()) >= three, places
@@ -118,7 +124,8 @@ def test_names_of_code_are_found_as_they_are_written(
     search_visit: Visit, text: str, right: str
 ) -> None:
     tab = search_visit.open_page("about/links/")
-    assert right in search_pages(tab, search_visit.origin, text)[:3]
+    pages = search_pages(tab, search_visit.origin, text)[:3]
+    assert any(page.startswith(right) for page in pages), pages
 
 
 def test_what_is_no_page_to_read_is_not_in_the_index(site: Path, builder: str) -> None:
