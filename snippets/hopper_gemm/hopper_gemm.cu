@@ -143,7 +143,9 @@ __device__ Described described(unsigned at) {
     }
 MULTIPLY(__half, "f16")
 MULTIPLY(__nv_bfloat16, "bf16")
+// --8<-- [end:wgmma]
 
+// --8<-- [start:begin]
 // A slab's products, begun: four steps of 16.
 template <class T, bool A_ALONG_K, bool B_ALONG_K>
 __device__ void begin(float (&sums)[128], unsigned left, unsigned right) {
@@ -161,7 +163,7 @@ template <int MOST>
 __device__ void finish() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(MOST) : "memory");
 }
-// --8<-- [end:wgmma]
+// --8<-- [end:begin]
 
 // --8<-- [start:write]
 template <class T>

@@ -86,6 +86,10 @@ def split_k(tiles: int, iterations: int, sms: int, parts: int) -> Schedule:
     return Schedule(name, mine)
 
 
+# --8<-- [end:model]
+
+
+# --8<-- [start:stream_k]
 def stream_k(tiles: int, iterations: int, sms: int) -> Schedule:
     """All iterations in one line, cut into a piece for each SM."""
     _positive(tiles=tiles, iterations=iterations, sms=sms)
@@ -110,6 +114,10 @@ def cut(begin: int, end: int, iterations: int) -> list[Share]:
     return shares
 
 
+# --8<-- [end:stream_k]
+
+
+# --8<-- [start:hybrid]
 def hybrid(tiles: int, iterations: int, sms: int) -> Schedule:
     """Whole tiles first; the last full wave and the rest are streamed together."""
     _positive(tiles=tiles, iterations=iterations, sms=sms)
@@ -126,7 +134,7 @@ def hybrid(tiles: int, iterations: int, sms: int) -> Schedule:
     return Schedule("hybrid", mine)
 
 
-# --8<-- [end:model]
+# --8<-- [end:hybrid]
 
 
 def demo() -> None:
