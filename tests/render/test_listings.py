@@ -261,7 +261,7 @@ def collect_links() -> dict[str, tuple[Listing, str]]:
 
 
 def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
-    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_attention.py"} <= collect_links().keys()
+    assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_steps.py"} <= collect_links().keys()
     assert {"model_flops.py", "pipeline_schedules.py"} <= collect_links().keys()
     # These need the shared module beside them, or torch: there they would not run.
     assert not {"sgemm.py", "stream.py", "ring_attention.py"} & collect_links().keys()
@@ -338,7 +338,7 @@ print(*sorted(called))
 
 
 @pytest.mark.exhaustive("each compiles its kernels anew")
-@pytest.mark.parametrize("name", ["softmax.py", "flash_attention.py"])
+@pytest.mark.parametrize("name", ["softmax.py", "flash_steps.py"])
 def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) -> None:
     """As Compiler Explorer does: no GPU, tensors without values, and a call only compiles."""
     pytest.importorskip("triton")
