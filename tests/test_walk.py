@@ -53,7 +53,7 @@ def follow_steps() -> Iterator[list[str]]:
 def test_the_walk_is_the_way_of_a_snippet(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     trial.add_sound_snippet()
     (trial.root / "mkdocs.yml").write_text(MKDOCS)
-    trial.add_page("index.md", '# Trial\n\n--8<-- "sound/output.md"\n')
+    trial.add_page("index.md", '# Trial\n\n--8<-- "sound/whole.md"\n')
     with follow_steps() as parent:
         assert trial.run_shelf("run").returncode == 0
         built = trial.run_shelf("site")

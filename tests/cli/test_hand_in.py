@@ -160,10 +160,10 @@ def test_a_job_hands_in_by_its_attestation(recorded_trial: Trial, tmp_path: Path
     project = Project(recorded_trial.root)
     findings, _ = rendering.render_project(project)
     assert findings == []
-    page = unescape((project.fragments / "sound/provenance.md").read_text())
+    page = unescape((project.published_evidence / "sound.html").read_text())
     assert f'<a href="{RUN}">run 17</a>' in page
-    assert f"`gh attestation verify {PLACE} --repo {REPOSITORY}`" in page
-    assert f"(/records/sound/{KEY}.sigstore.json)" in page
+    assert f"<code>gh attestation verify {PLACE} --repo {REPOSITORY}</code>" in page
+    assert f'"../records/sound/{KEY}.sigstore.json"' in page
     published = project.published_records / "sound"
     assert json.loads((published / f"{KEY}.sigstore.json").read_text()) == json.loads(
         signed.read_text()

@@ -17,7 +17,7 @@ RIGHT = {
     "B200": ["kernels/blackwell"],
     "split-k": ["models/quantization", "kernels/gemm", "kernels/scheduling"],
     "how much memory to train 7B": ["calculators/memory", "models/transformer-arithmetic"],
-    "gradient checkpointing": ["training/tensor-parallelism/", "sessions/09-", "calculators/memory"],
+    "gradient checkpointing": ["training/tensor-parallelism/", "sessions/09-"],
     "bank conflict": ["kernels/bank-conflicts"],
     "coalesced access": ["kernels/memory-bandwidth", "kernels/gemm/float32"],
     "prefix sum": ["kernels/reductions"],

@@ -76,7 +76,7 @@ def test_settings_name_the_schema_for_the_lists() -> None:
     [(schema, pattern)] = settings["yaml.schemas"].items()
     assert (ROOT / schema).resolve() == COMMITTED
     assert pattern == "/docs/*/**/*.yml"  # the glossary beside the pages is no list
-    assert f'"{schema}"' in (ROOT / "docs/about/contributing/link.md").read_text(encoding="utf-8")
+    assert f'"{schema}"' in (ROOT / "docs/about/contributing/index.md").read_text(encoding="utf-8")
 
 
 def test_our_lists_are_accepted(tmp_path: Path) -> None:

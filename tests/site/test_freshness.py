@@ -122,10 +122,10 @@ def test_other_versions_of_a_record_are_rendered(
     for found in (first, last):
         repository.write_record(found)
         repository.commit_all()
-    whole = repository.project.fragments / "sound" / "whole.md"
-    assert "Over time" not in whole.read_text()
+    proof = repository.project.published_evidence / "sound.html"
+    assert "Over time" not in proof.read_text()
     build.update_fragments(repository.project)
-    assert len(rendered_projects) == 2 and "Over time" in whole.read_text()
+    assert len(rendered_projects) == 2 and "Over time" in proof.read_text()
     (trial.root / "other").write_text("a commit of something else")
     repository.commit_all()
     assert build.update_fragments(repository.project).changed == 0 and len(rendered_projects) == 2

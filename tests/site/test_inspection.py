@@ -164,7 +164,7 @@ def broken_absolute_link(trial: Trial) -> None:
 
 
 def no_such_snippet(trial: Trial) -> None:
-    trial.add_page("index.md", '# Trial\n\n\n--8<-- "sounds/timing.md"\n')
+    trial.add_page("index.md", '# Trial\n\n\n--8<-- "sounds/whole.md"\n')
 
 
 def no_such_file(trial: Trial) -> None:

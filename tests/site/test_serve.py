@@ -68,11 +68,14 @@ def lay_record(trial: Trial, gpus: int = 1, **more: object) -> None:
     (one.results / f"{found['machine']['slug']}.json").write_text(dump_json(found))
 
 
+PUBLISHED = ("evidence", "records", "sources", "views")
+
+
 def list_rendered_files(trial: Trial) -> dict[str, int]:
     """Every file that a rendering wrote, and when it was written."""
     return {
         path.relative_to(trial.root).as_posix(): path.stat().st_mtime_ns
-        for folder in ("build/fragments", "docs/records", "docs/sources", "docs/views")
+        for folder in ("build/fragments", *(f"docs/{name}" for name in PUBLISHED))
         for path in (trial.root / folder).rglob("*")
         if path.is_file()
     }
@@ -133,8 +136,8 @@ def test_current_views_are_published_one_by_one_and_compressed(page_trial: Trial
     assert {name: path.read_bytes() for name, path in published.items()} == view_store.page_files(
         one
     )[0]
-    whole = (page_trial.root / "build/fragments/sound/whole.md").read_text()
-    assert 'data-look="sound/tiled.transpose-tiled.sm_90"' in whole
+    proof = (page_trial.root / "docs/evidence/sound.html").read_text()
+    assert 'data-look="sound/tiled.transpose-tiled.sm_90"' in proof
     section = files_of.read_sections(one.results / view_store.PACK)["views"]
     section["views"][0]["ptx"]["text"] = ""
     (one.results / view_store.PACK).write_bytes(files_of.pack_json({"views": section}))
@@ -204,8 +207,8 @@ def test_the_reference_names_sound_snippets_and_all_modules(page_trial: Trial) -
     build.update_fragments(open_project(page_trial))
     folder = page_trial.root / "build/fragments/reference"
     sorts = {path.stem: path.read_text() for path in (folder / "snippets").iterdir()}
-    assert sorts.pop("triton") == "::: sound\n"
-    assert sorts == dict.fromkeys(("cuda", "models", "programs"), "\n")
+    assert sorts.pop("triton") == "::: sound\n"  # docs/kernels shows it
+    assert sorts == dict.fromkeys(("cuda", "models", "models-2", "programs", "triton-2"), "\n")
     assert "<summary><code>pool</code>: " in (folder / "tooling.md").read_text()
 
 
