@@ -118,7 +118,10 @@ def test_no_page_has_typed_what_is_computed() -> None:
     )
     found = {where for where, page in written.items() if typed.search(" ".join(page.text.split()))}
     assert found == set()
-    embedded = {"index": ("home/machines", "home/invitation"), "about/numbers/index": ("results/note",)}
+    embedded = {
+        "index": ("home/machines", "home/invitation"),
+        "about/numbers/index": ("results/note",),
+    }
     for where, pieces in embedded.items():
         for piece in pieces:
             assert f'--8<-- "{piece}.md"' in written[where].text
