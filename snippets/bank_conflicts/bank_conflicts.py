@@ -23,6 +23,7 @@ LANES, BANKS, WORD = 32, 32, 4  # a bank gives a word of 4 bytes a cycle
 Addresses = Sequence[int | None]  # a byte address a lane; None: not active
 
 
+# --8<-- [start:degree]
 def bank(address: int) -> int:
     """The bank that holds the word at `address`."""
     return address // WORD % BANKS
@@ -36,6 +37,9 @@ def degree(piece: Addresses, width: int) -> int:
             word = ((address or 0) + at) // WORD
             words.setdefault(word % BANKS, set()).add(word)
     return max(map(len, words.values()), default=0)
+
+
+# --8<-- [end:degree]
 
 
 def alike(warp: Addresses) -> bool:

@@ -151,6 +151,7 @@ def grids() -> tuple[dict[str, Any], ...]:
     """Which lane meets which bank, and where the swizzle modes put each chunk."""
     return (
         meeting(),
+        quarters(),
         layout(banks.naive, "In the naive tile a column lies in one bank"),
         layout(banks.padded, "A padded row starts a bank further than the one before"),
         layout(banks.swizzled, "Swizzled: row r keeps column c at place c XOR r"),
@@ -183,7 +184,26 @@ def meeting() -> dict[str, Any]:
     }
 
 
-def layout(tile: banks.Tile, said: str, rows: int = 16) -> dict[str, Any]:
+def quarters() -> dict[str, Any]:
+    """Which lane each bank serves in each wavefront of a load of 16 bytes a lane."""
+    cells = []
+    for piece in banks.pieces([16 * lane for lane in range(LANES)], 16):
+        lanes = [a // 16 for a in piece if a is not None]
+        served = {banks.bank(16 * lane + 4 * w): lane for lane in lanes for w in range(4)}
+        cells.append([(str(served[bank]), served[bank] % 2) for bank in range(32)])
+    return {
+        "name": "quarters",
+        "caption": "A float4 a lane, side by side: the lane that each bank serves. A "
+        "quarter-warp takes four banks a lane, so one wavefront serves eight lanes.",
+        "across": "bank",
+        "down": "wavefront",
+        "columns": [str(bank) for bank in range(32)],
+        "rows": [str(1 + i) for i in range(len(cells))],
+        "cells": cells,
+    }
+
+
+def layout(tile: banks.Tile, said: str, rows: int = 8) -> dict[str, Any]:
     """The columns that the banks hold, row by row; column 5 is marked."""
     cells: list[list[tuple[str, int]]] = []
     for row in range(rows):

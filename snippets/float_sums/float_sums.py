@@ -25,6 +25,7 @@ def rounded(x: float, bits: int) -> float:
     return ldexp(round(ldexp(mantissa, bits)), exponent - bits)
 
 
+# --8<-- [start:orders]
 def sequential(x: Sequence[float], bits: int) -> tuple[float, int]:
     """One accumulator: the sum, and its depth."""
     total = _some(x)[0]
@@ -53,6 +54,10 @@ def lanes(x: Sequence[float], bits: int, n: int = 32) -> tuple[float, int]:
     return total, depth + shares[0][1]
 
 
+# --8<-- [end:orders]
+
+
+# --8<-- [start:compensated]
 def compensated(x: Sequence[float], bits: int) -> float:
     """Kahan's sum: what an addition lost is given to the next."""
     total, lost = _some(x)[0], 0.0
@@ -62,6 +67,9 @@ def compensated(x: Sequence[float], bits: int) -> float:
         lost = rounded(rounded(new - total, bits) - corrected, bits)
         total = new
     return total
+
+
+# --8<-- [end:compensated]
 
 
 # --8<-- [end:sums]

@@ -45,6 +45,7 @@ class Count:
 
 
 # --8<-- [start:block]
+# --8<-- [start:sums]
 def tree_sum(x: Sequence[Any], add: Add = operator.add) -> tuple[Any, Count]:
     """A sum in shared memory: half of the threads stop at every step."""
     state, count = list(x), Count()
@@ -68,6 +69,10 @@ def shuffle_sum(x: Sequence[Any], warp: int = WARP) -> tuple[Any, Count]:
     return total, count
 
 
+# --8<-- [end:sums]
+
+
+# --8<-- [start:scans]
 def hillis_steele(x: Sequence[Any], add: Add = operator.add) -> tuple[list[Any], Count]:
     """An inclusive scan: element i adds the one 1, then 2, 4 ... places before it."""
     state, count, reach = list(x), Count(), 1
@@ -103,6 +108,9 @@ def blelloch(
     return state, count
 
 
+# --8<-- [end:scans]
+
+
 def warp_scan(x: Sequence[Any], warp: int = WARP) -> tuple[list[Any], Count]:
     """An inclusive scan of a block: every warp's, one of their totals, one addition."""
     parts = [hillis_steele(x[i : i + warp]) for i in range(0, len(x), warp)]
@@ -128,6 +136,7 @@ def segmented(left: tuple[bool, Any], right: tuple[bool, Any]) -> tuple[bool, An
 
 
 # --8<-- [start:device]
+# --8<-- [start:everything]
 def two_launches(x: Sequence[int], tile: int) -> tuple[int, Count]:
     """A sum of everything: partial sums in one kernel, their sum in the next."""
     sums = [sum(part) for part in _tiles(x, tile)]
@@ -145,6 +154,9 @@ def last_block(x: Sequence[int], tile: int) -> tuple[int, Count]:
     sums = [sum(part) for part in _tiles(x, tile)]
     words = len(x) + 2 * len(sums) + 1
     return sum(sums), Count(words=words, atomics=len(sums))
+
+
+# --8<-- [end:everything]
 
 
 def scan_then_propagate(x: Sequence[int], tile: int) -> tuple[list[int], Count]:
