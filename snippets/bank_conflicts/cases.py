@@ -189,7 +189,8 @@ def quarters() -> dict[str, Any]:
     cells = []
     for piece in banks.pieces([16 * lane for lane in range(LANES)], 16):
         lanes = [a // 16 for a in piece if a is not None]
-        served = {banks.bank(16 * lane + 4 * w): lane for lane in lanes for w in range(4)}
+        served = {banks.bank(16 * lane + 4 * w): lane for lane in lanes
+                  for w in range(4)}  # fmt: skip
         cells.append([(str(served[bank]), served[bank] % 2) for bank in range(32)])
     return {
         "name": "quarters",
