@@ -1,8 +1,10 @@
 """The views of a snippet as they are kept, packed in `results/cpu.xz`, and read again.
 
-Of each kernel the view on USUAL is kept whole, and of other architectures one for each way that
-they multiply matrices and USUAL does not: the shortest in the snippet, if it is short. Of the
-others the totals are kept, which is what a table needs; `shelf look` makes the rest when asked.
+Of each kernel of a variant one view on USUAL is kept whole, whatever its template arguments: the
+shortest, and none over LONG unless the variant has no other. Of other architectures one is kept for
+each way that they multiply matrices and USUAL does not: the shortest in the snippet, if it is
+short. Of the others the totals are kept, which is what a table needs; `shelf look` makes the rest
+when asked.
 
 Nothing is kept that the checkout has elsewhere. The source is not, and a line is kept as its place
 in the syntax (contract/syntax.py), so that a comment changes no view. Of a whole view, the lists
@@ -38,6 +40,7 @@ NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.sm_[0-9]+")
 DIFFERENCES = (("sass", "ptx"), ("sass", "live"), ("ptx", "line"))
 HERE = ("schema", "snippet", "digest")  # of a view, said once for all that are kept together
 SHORT = 900  # machine instructions of a view that is kept to show another way
+LONG = 1800  # of one that a reader follows line by line
 MOST = 80 * 1024  # bytes of what a page loads at once
 # How machine code multiplies matrices: a warp, four warps together, or the tensor core by itself.
 WAYS = {
@@ -153,15 +156,30 @@ def _select_whole(views: Sequence[View]) -> set[str]:
         for one in views
         if one["arch"] == USUAL
     }
+
+    def length(one: View) -> int:
+        return len(one["sass"]["text"])
+
+    kernels: dict[tuple[str, str], View] = {}
+    for one in sorted(views, key=length):
+        if one["arch"] == USUAL:
+            kernels.setdefault((one["variant"], one["kernel"].partition("<")[0]), one)
     found: set[str] = set()
+    shown: set[str] = set()  # variants
+    for one in kernels.values():
+        if length(one) <= LONG or one["variant"] not in shown:
+            found.add(view_name(one))
+            shown.add(one["variant"])
     others: dict[tuple[str, frozenset[str]], list[View]] = {}
     for one in views:
         name, key = view_name(one), (one["variant"], one["kernel"])
-        if one["arch"] == USUAL or key not in usual:
+        if key not in usual:
             found.add(name)
-        elif ways[name] and ways[name] != usual[key] and len(one["sass"]["text"]) <= SHORT:
+        elif one["arch"] == USUAL:
+            continue
+        elif ways[name] and ways[name] != usual[key] and length(one) <= SHORT:
             others.setdefault((one["arch"], ways[name]), []).append(one)
-    shortest = [min(alike, key=lambda one: len(one["sass"]["text"])) for alike in others.values()]
+    shortest = [min(alike, key=length) for alike in others.values()]
     return found | set(map(view_name, shortest))
 
 
