@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from snippets.matmul import matmul
+from snippets.matmul import layer, matmul
 
 WORTH = 2**20  # elements above which a CPU is given a case to compile it, not to run it
 NEEDS = {
@@ -172,7 +172,7 @@ def by(how: str) -> Callable:
     def run(which, activation, a, b, middle, last):
         if which == "forward":
             return matmul.product(a, b, middle, last, activation, how=how)[0]
-        dz = matmul.slope(last, middle, activation)
+        dz = layer.slope(last, middle, activation)
         pairs = (dz, b.mT), (a.mT, dz)
         return tuple(matmul.product(*pair, how=how)[0] for pair in pairs)
 

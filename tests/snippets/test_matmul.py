@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 import torch.nn.functional as F  # noqa: E402
 
-from snippets.matmul import cases, matmul  # noqa: E402
+from snippets.matmul import cases, layer, matmul  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -31,10 +31,10 @@ def draw_operands(dtype=torch.float32, m: int = 20, n: int = 24, k: int = 16) ->
 def test_operators_keep_the_rules_of_operators(activation: str | None) -> None:
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     told = (*draw_operands(), activation, activation is not None)
-    torch.library.opcheck(matmul.operator, told, test_utils=tests)
+    torch.library.opcheck(layer.operator, told, test_utils=tests)
     z, dc = draw_matrix(20, 24), draw_matrix(20, 24, seed=1)
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(matmul.slope, (dc, z, "relu"), test_utils=tests)
+    torch.library.opcheck(layer.slope, (dc, z, "relu"), test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -42,7 +42,7 @@ def test_operators_keep_the_rules_of_operators(activation: str | None) -> None:
 def test_gradients_of_all_operands_arrive(activation: str | None) -> None:
     leaves = draw_operands()
     weight = draw_matrix(20, 24, seed=2)
-    (matmul.matmul(*leaves, activation) * weight).sum().backward()
+    (layer.linear(*leaves, activation) * weight).sum().backward()
     a, b, bias, residual = exact = [x.detach().double().requires_grad_() for x in leaves]
     c = cases.APPLY[activation](a @ b + bias) + residual
     (c * weight.double()).sum().backward()
@@ -53,7 +53,7 @@ def test_gradients_of_all_operands_arrive(activation: str | None) -> None:
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_a_gradient_of_a_gradient_is_a_product_too() -> None:
     a, b = draw_operands()[:2]
-    (da,) = torch.autograd.grad(matmul.matmul(a, b).sum(), a, create_graph=True)
+    (da,) = torch.autograd.grad(layer.linear(a, b).sum(), a, create_graph=True)
     (db,) = torch.autograd.grad((da**2).sum(), b)
     truth = b.detach().double().requires_grad_()
     (due,) = torch.autograd.grad((truth.sum(1) ** 2).sum() * a.shape[0], truth)
@@ -63,10 +63,10 @@ def test_a_gradient_of_a_gradient_is_a_product_too() -> None:
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_only_what_a_gradient_needs_is_kept() -> None:
     a, b, bias, residual = draw_operands()
-    kept = matmul.operator(a, b, bias, residual, "silu", True)[1]
+    kept = layer.operator(a, b, bias, residual, "silu", True)[1]
     assert is_close(kept, (a.double() @ b.double() + bias.double()).detach())
-    assert matmul.operator(a, b, bias, residual, "silu", False)[1].numel() == 0
-    c = matmul.operator(a, b, None, None, "silu", False)[0]
+    assert layer.operator(a, b, bias, residual, "silu", False)[1].numel() == 0
+    c = layer.operator(a, b, None, None, "silu", False)[0]
     with pytest.raises(RuntimeError, match="matmul: z was not kept"):
         c.sum().backward()
 
@@ -97,7 +97,7 @@ def test_rows_and_columns_that_lie_beyond_two_to_the_31(how: str) -> None:
 def test_nan_and_infinity_come_out() -> None:
     a, b = draw_matrix(17, 16), draw_matrix(16, 20)
     a[3, 2], a[5, 1] = float("nan"), float("inf")
-    c = matmul.matmul(a, b, activation="relu")
+    c = layer.linear(a, b, activation="relu")
     assert c[3].isnan().all()
     assert torch.equal(c[5], torch.where(b[1] > 0, float("inf"), 0.0))
     rest = [x for x in range(17) if x not in (3, 5)]
@@ -154,5 +154,5 @@ def test_the_table_knows_waves() -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^matmul: .*{said}") as raised:
-        matmul.matmul(*change(*(x.detach() for x in draw_operands())))
+        layer.linear(*change(*(x.detach() for x in draw_operands())))
     assert "\n" not in str(raised.value)
