@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conftest import ROOT
 
-from warpshelf.site import formulas
+from warpshelf.site import finishing
 
 MATHS = re.compile(r'class="arithmatex">(.*?)</(?:span|div)>', re.S)
 # What the converter makes of a command, or of a sign, that it does not know.
@@ -49,8 +49,8 @@ def test_every_formula_is_set(site: Path) -> None:
 
 def test_what_is_no_formula_stays_as_it_is() -> None:
     html = '<p><span class="arithmatex">\\(\\frac{1\\)</span> and $5</p>'
-    assert formulas.set_formulas(html) == html
-    fine = formulas.set_formulas('<div class="arithmatex">\\[x &lt; y\\]</div>')
+    assert finishing.set_formulas(html) == html
+    fine = finishing.set_formulas('<div class="arithmatex">\\[x &lt; y\\]</div>')
     assert '<math display="block">' in fine and "<mo>&#x0003C;</mo>" in fine
 
 
@@ -71,3 +71,9 @@ def test_a_formula_is_told_from_code() -> None:
         assert is_formula(span), span
     for span in ("x[i]", "2**31", "exp", ".item()", "model_flops", "BM", "abs(a - b) > tol"):
         assert not is_formula(span), span
+
+
+def test_blank_space_goes_but_where_it_is_written() -> None:
+    html = "<ul>\n\n    <li>a\n  b</li>  \n</ul><pre>\n\n  x\n</pre>\n\n<script> \n\n</script >\n"
+    left = "<ul>\n<li>a\nb</li>\n</ul><pre>\n\n  x\n</pre>\n<script> \n\n</script >\n"
+    assert finishing.remove_blanks(html) == left

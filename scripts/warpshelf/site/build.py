@@ -27,7 +27,7 @@ from warpshelf.core.markup import remove_marks
 from warpshelf.core.places import page_address
 from warpshelf.core.project import Project
 from warpshelf.live import runtime
-from warpshelf.site import formulas, freshness
+from warpshelf.site import finishing, freshness
 
 BUILDERS = {"mkdocs": "make pages", "zensical": "make test"}  # and what installs each
 # A page is a tree of many small objects; collecting garbage took a tenth of a build.
@@ -112,12 +112,12 @@ def run_mkdocs(project: Project, target: Path) -> int:
             path.unlink()
         index = target / "search" / "search_index.json"
         index.write_text(shorten_index(index.read_text("utf-8")), encoding="utf-8")
-        formulas.set_site_formulas(target)
+        finishing.finish_site(target)
     return status
 
 
-OPENING = 250  # characters of a section that the search keeps as they are
-RARE = 10  # sections that have a word, up to which it finds each of them
+OPENING = 200  # characters of a section that the search keeps as they are
+RARE = 6  # sections that have a word, up to which it finds each of them
 WORD = re.compile(r"[A-Za-z_][\w-]{2,}")
 CODE = re.compile(r"<pre.*?</pre>", re.DOTALL)
 UNSAID = re.compile(r"<[^>]+>|\\\(.*?\\\)|\\\[.*?\\\]", re.DOTALL)  # tags and formulas
@@ -179,7 +179,7 @@ def _run_zensical(project: Project, target: Path) -> int:
             target.mkdir(parents=True, exist_ok=True)
             for old in (old for old in target.iterdir() if not old.name.startswith(".")):
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-            formulas.set_site_formulas(copy / "site")
+            finishing.finish_site(copy / "site")
             shutil.copytree(copy / "site", target, dirs_exist_ok=True)
     return status
 

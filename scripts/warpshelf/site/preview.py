@@ -24,7 +24,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from warpshelf.site.formulas import set_page_formulas
+from warpshelf.site.finishing import finish_page
 
 LOG = logging.getLogger("mkdocs.preview")
 INCLUDE = re.compile(r'-+8<-+[ \t]+"(?P<name>[^":\n]+)')
@@ -107,7 +107,7 @@ class IncrementalPreview:
         self.made.add(where)
         before = [len(index.entries) for index in indices]
         self.build(page, config, doc_files, nav, *rest, **more)
-        set_page_formulas(Path(page.file.abs_dest_path))
+        finish_page(Path(page.file.abs_dest_path))
         pairs = zip(indices, before, strict=True)
         kept.found = [entry for index, start in pairs for entry in index.entries[start:]]
         kept.outer = outer

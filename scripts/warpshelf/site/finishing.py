@@ -1,4 +1,8 @@
-"""Formulas of built pages: the TeX that arithmatex leaves becomes MathML, which needs no script."""
+r"""What is done to built pages: their formulas become MathML, and blank space goes.
+
+arithmatex leaves formulas as TeX between `\(` and `\)`, or `\[` and `\]`. As MathML they need no
+script. A third of a page is space that the theme's templates leave between elements.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,31 @@ from pathlib import Path
 from latex2mathml.converter import convert
 
 FORMULA = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<tex>.*?)</(?P=tag)>', re.DOTALL)
+KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2\s*>)", re.DOTALL)  # as it is written
+BLANK = re.compile(r"[ \t]*\n\s*")
 
 
-def set_site_formulas(folder: Path) -> None:
-    """Set the formulas of every page below `folder`."""
+def finish_site(folder: Path) -> None:
+    """Finish every page below `folder`."""
     for path in folder.rglob("*.html"):
-        set_page_formulas(path)
+        finish_page(path)
 
 
-def set_page_formulas(path: Path) -> None:
-    """Set the formulas of one page."""
+def finish_page(path: Path) -> None:
+    """Finish the page in a file."""
     text = path.read_text(encoding="utf-8")
-    if (ready := set_formulas(text)) != text:
+    if (ready := remove_blanks(set_formulas(text))) != text:
         path.write_text(ready, encoding="utf-8")
+
+
+def remove_blanks(text: str) -> str:
+    """HTML with one line break wherever it has one with space around it."""
+    parts = KEPT.split(text)  # what lies between, what is kept, and its tag, in turn
+    return "".join(
+        BLANK.sub("\n", part) if place % 3 == 0 else part
+        for place, part in enumerate(parts)
+        if place % 3 != 2
+    )
 
 
 def set_formulas(text: str) -> str:
