@@ -8,7 +8,7 @@ from close_tensors import is_close
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from snippets.flash_attention import cases  # noqa: E402
+from snippets.flash_attention import cases, tiles  # noqa: E402
 from snippets.flash_attention import flash_attention as flash  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -112,7 +112,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
 @pytest.mark.parametrize("case", [c for c in cases.CASES if c["dtype"] == "float16"], ids=str)
 def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
     told = cases.inputs(case, DEVICE, torch.Generator().manual_seed(1))
-    assert flash.by_descriptor(None, *told[5:8])
+    assert tiles.by_descriptor(None, *told[5:8])
     out = cases.VARIANTS["descriptors"](*told)
     for x, truth in zip(out, cases.reference(*told), strict=True):
         unseen = truth == float("-inf")
@@ -137,19 +137,19 @@ def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
 )
 def test_descriptors_are_for_what_the_copy_engine_takes(layout, expected: bool) -> None:
     (x,) = draw_heads(2, dtype=torch.float16)
-    assert flash.describable(layout(x)) is expected
+    assert tiles.describable(layout(x)) is expected
 
 
 def test_every_width_has_a_tile_in_every_table() -> None:
-    for tables in flash.TILES.values():
+    for tables in tiles.TILES.values():
         for kernel, widths in tables.items():
-            assert max(widths) >= flash.MAX_D
+            assert max(widths) >= tiles.MAX_D
             for m, n, warps, stages in widths.values():
                 assert {m, n, warps} <= {4, 8, 16, 32, 64, 128}, kernel
                 assert 1 <= stages <= 3
     for width in (16, 32, 64, 128, 256, 512):
         for dtype in (torch.float32, torch.float16):
-            assert flash.tile_of("keys", width, dtype, tma=False).m >= 16
+            assert tiles.tile_of("keys", width, dtype, tma=False).m >= 16
 
 
 @pytest.mark.parametrize(
