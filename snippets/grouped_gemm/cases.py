@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from snippets.grouped_gemm import grouped_gemm as ours
+from snippets.grouped_gemm.weights import weight_gradient
 
 WORTH = 2**20  # elements above which a CPU is given a case to compile it, not to run it
 NEEDS = {
@@ -159,7 +160,7 @@ def by(how: str):
 
     def run(which: str, x, other, ends):
         if which == "weights":
-            return ours.weight_gradient(x, other, ends)
+            return weight_gradient(x, other, ends)
         return ours.product(x, other, ends, how)
 
     return run

@@ -14,8 +14,6 @@ Source  megablocks, triton-matmul
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 if not torch.cuda.is_available():
@@ -27,43 +25,31 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-DTYPES = (torch.float16, torch.bfloat16)
-MAX_E = 1024  # groups whose ends a program holds in registers
-STRIP = tl.constexpr(64)  # columns of sums that are turned round and stored at a time
-
-
-# --8<-- [start:place]
-@triton.jit
-def place(base, row, row_stride, col, col_stride):
-    """Addresses of a tile, in 64 bits: a row's offset may pass 2**31."""
-    rows = row.to(tl.int64)[:, None] * row_stride
-    return base + rows + (col.to(tl.int64) * col_stride)[None, :]
-
-
-@triton.jit
-def store(y, acc, first_row, first_col, end, n):
-    """Write sums to rows up to `end`, a strip of columns at a time."""
-    ROWS: tl.constexpr = acc.shape[0]
-    COLS: tl.constexpr = acc.shape[1]
-    if COLS > STRIP:  # what is turned round for a strip needs few registers
-        HALF: tl.constexpr = COLS // 2
-        left, right = acc.reshape(ROWS, 2, HALF).permute(0, 2, 1).split()
-        store(y, left, first_row, first_col, end, n)
-        store(y, right, first_row, first_col + HALF, end, n)
-    else:
-        row = first_row + tl.arange(0, ROWS)
-        col = first_col + tl.arange(0, COLS)
-        inside = (row < end)[:, None] & (col < n)[None, :]
-        tl.store(place(y, row, n, col, 1), acc.to(y.dtype.element_ty), mask=inside)
-# --8<-- [end:place]
+from snippets.grouped_gemm.tiles import (
+    FEW,
+    GROUP,
+    LARGE,
+    NAIVE,
+    NARROW,
+    SMALL,
+    Tile,
+    architecture,
+    checked,
+    multiprocessors,
+    place,
+    store,
+    tile_of,
+    wide,
+)
+from snippets.grouped_gemm.weights import weight_gradient
 
 
 # --8<-- [start:naive]
 @triton.jit
-def grouped_naive(y, x, w, ends, x_stride, w_stride, ends_stride, m, n, k, experts,
-                  BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def grouped_naive(y, x, w, ends, x_stride, w_stride, m, n, k, experts,
+                  SIDE: tl.constexpr, DEPTH: tl.constexpr):
     """One tile of one group for each program, found by walking along the groups."""
-    tiles_n = tl.cdiv(n, BN)
+    tiles_n = tl.cdiv(n, SIDE)
     index = tl.program_id(0) // tiles_n
     e = 0
     start = 0
@@ -73,19 +59,19 @@ def grouped_naive(y, x, w, ends, x_stride, w_stride, ends_stride, m, n, k, exper
     while (after <= index) & (e <= experts):
         start = end
         # After all experts the rows past the last end, which are 0.
-        end = tl.load(ends + e.to(tl.int64) * ends_stride, mask=e < experts, other=m)
+        end = tl.load(ends + e, mask=e < experts, other=m)
         before = after
-        after += tl.cdiv(end - start, BM)
+        after += tl.cdiv(end - start, SIDE)
         e += 1
     if index < after:
         e -= 1
-        row = start + (index - before) * BM + tl.arange(0, BM)
-        col = tl.program_id(0) % tiles_n * BN + tl.arange(0, BN)
-        acc = tl.zeros([BM, BN], tl.float32)
+        row = start + (index - before) * SIDE + tl.arange(0, SIDE)
+        col = tl.program_id(0) % tiles_n * SIDE + tl.arange(0, SIDE)
+        acc = tl.zeros([SIDE, SIDE], tl.float32)
         if e < experts:
             own = w + e.to(tl.int64) * w_stride[0]
-            for at in tl.range(0, k, BK):
-                deep = at + tl.arange(0, BK)
+            for at in tl.range(0, k, DEPTH):
+                deep = at + tl.arange(0, DEPTH)
                 left = tl.load(place(x, row, x_stride[0], deep, x_stride[1]),
                                mask=(row < end)[:, None] & (deep < k)[None, :],
                                other=0.0)
@@ -125,15 +111,6 @@ def group_of(index, tiles_n, start, end, passed, E: tl.constexpr):
     first = tl.max(tl.where(done, passed, 0), 0) * tiles_n
     return (e, tl.sum(tl.where(here, start, 0), 0), tl.sum(tl.where(here, end, 0), 0),
             index - first)
-
-
-@triton.jit
-def tile_of(index, tiles_m, tiles_n, GROUP: tl.constexpr):
-    """Row and column of a tile by its number: down GROUP rows, then the next column."""
-    first = index // (GROUP * tiles_n) * GROUP
-    rows = tl.minimum(tiles_m - first, GROUP)  # the last band may have fewer
-    rest = index % (GROUP * tiles_n)
-    return first + rest % rows, rest // rows
 # --8<-- [end:schedule]
 
 
@@ -198,88 +175,7 @@ def grouped_described(y, x, w, ends, ends_stride, m, n, k, experts,
 # --8<-- [end:descriptors]
 
 
-# --8<-- [start:weights]
-@triton.jit
-def grouped_weights(dw, x, dy, ends, x_stride, dy_stride, ends_stride, n, k, experts,
-                    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                    GROUP: tl.constexpr):
-    """dw[e] = x' dy over the rows of group e: here the depth is what is jagged."""
-    tiles_k, tiles_n = tl.cdiv(k, BM), tl.cdiv(n, BN)
-    each = tiles_k * tiles_n
-    for index in tl.range(tl.program_id(0), each * experts, tl.num_programs(0)):
-        e = (index // each).to(tl.int64)
-        last = tl.load(ends + e * ends_stride)
-        first = tl.load(ends + (e - 1) * ends_stride, mask=e > 0, other=0)
-        i, j = tile_of(index % each, tiles_k, tiles_n, GROUP)
-        row = i * BM + tl.arange(0, BM)
-        col = j * BN + tl.arange(0, BN)
-        deep = tl.arange(0, BK)
-        acc = tl.zeros([BM, BN], tl.float32)
-        for slab in tl.range(first, last, BK):
-            here = deep < last - slab
-            far = slab.to(tl.int64)
-            # Both: a row of the next group may hold an infinity, and 0 * inf is NaN.
-            at = place(x + far * x_stride[0], row, x_stride[1], deep, x_stride[0])
-            left = tl.load(at, mask=here[None, :] & (row < k)[:, None], other=0.0)
-            at = place(dy + far * dy_stride[0], deep, dy_stride[0], col, dy_stride[1])
-            right = tl.load(at, mask=here[:, None] & (col < n)[None, :], other=0.0)
-            acc = tl.dot(left, right, acc)
-        own = dw + e * k * n
-        store(own, acc, i * BM, j * BN, k, n)
-# --8<-- [end:weights]
-
-
 # --8<-- [start:launch]
-class Tile(NamedTuple):
-    """A program's tile of sums, the depth of a slab, and how it is launched."""
-
-    m: int
-    n: int
-    k: int
-    warps: int
-    stages: int
-    blocks: int  # programs an SM has room for
-
-
-# Full groups are bound by arithmetic: 128 x 128 sums in 64 registers a thread. Groups
-# of few rows are bound by reading w, where a tile of 64 rows wastes less, and two
-# programs an SM keep more of w in flight.
-LARGE, SMALL = Tile(128, 128, 64, 8, 3, 1), Tile(64, 128, 64, 8, 3, 2)
-NARROW = Tile(64, 128, 32, 8, 3, 2)  # where every element has its own address
-NAIVE = Tile(64, 64, 32, 4, 1, 1)
-GROUP = 8  # rows of tiles that share the columns of w while they are in the L2
-FEW = 64  # rows of a mean group up to which tiles are small
-
-
-def multiprocessors(device: torch.device) -> int:
-    """How many a GPU has; 2 on a CPU, so that programs of small cases walk on."""
-    if device.type != "cuda":
-        return 2
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def architecture() -> int:
-    """SM version of the current GPU; 90 where Triton interprets."""
-    if triton.knobs.runtime.interpret:
-        return 90
-    return triton.runtime.driver.active.get_current_target().arch
-
-
-def wide(*tensors: torch.Tensor) -> bool:
-    """Whether all can be moved 16 bytes at a time, as the compiler sees it.
-
-    It looks whether 16 divides. Elsewhere each element has an address of its own, and
-    those of a large tile would not fit into registers.
-    """
-    for tensor in tensors:
-        steps = [step for step in tensor.stride() if step != 1]
-        if len(steps) == tensor.ndim or any(step % 16 for step in steps):
-            return False
-        if tensor.data_ptr() % 16 or any(side % 16 for side in tensor.shape[-1:]):
-            return False
-    return True
-
-
 def product(
     x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor, how: str | None = None
 ) -> torch.Tensor:
@@ -295,27 +191,29 @@ def product(
     if k == 0 or experts == 0:
         return y.zero_()
     with torch.cuda.device_of(x):
+        if how == "naive":
+            side = NAIVE.m
+            bound = (m // side + min(experts + 1, m)) * triton.cdiv(n, side)
+            grouped_naive[(bound,)](
+                y, x, w, ends.contiguous(), x.stride(), w.stride(), m, n, k, experts,
+                SIDE=side, DEPTH=NAIVE.k, num_warps=NAIVE.warps,
+                num_stages=NAIVE.stages,
+            )  # fmt: skip
+            return y
         if how is None:
             how = "descriptors" if architecture() in (90, 100, 103) else "persistent"
         whole = n % 16 == 0 and k % 16 == 0 and wide(x, w)
         tile = LARGE if whole and m > FEW * experts else SMALL
-        if how == "naive":
-            tile = NAIVE
         boxes = described(x, w, tile) if how == "descriptors" else None
-        if how != "naive" and boxes is None and not whole:
+        if boxes is None and not whole:
             tile = NARROW
         # How the rows are shared out only the GPU knows: no more tiles than these.
         bound = (m // tile.m + min(experts + 1, m)) * triton.cdiv(n, tile.n)
-        told = {"BM": tile.m, "BN": tile.n, "BK": tile.k,
+        programs = min(bound, multiprocessors(x.device) * tile.blocks)
+        told = {"BM": tile.m, "BN": tile.n, "BK": tile.k, "GROUP": GROUP,
+                "E": triton.next_power_of_2(experts + 1),
                 "num_warps": tile.warps, "num_stages": tile.stages}  # fmt: skip
         sides = ends.stride(0), m, n, k, experts
-        if how == "naive":
-            grouped_naive[(bound,)](
-                y, x, w, ends, x.stride(), w.stride(), *sides, **told
-            )
-            return y
-        told |= {"GROUP": GROUP, "E": triton.next_power_of_2(experts + 1)}
-        programs = min(bound, multiprocessors(x.device) * tile.blocks)
         if boxes is not None:
             grouped_described[(programs,)](
                 y, *boxes, ends, *sides, W_ALONG_K=w.stride(2) != 1, **told
@@ -326,27 +224,6 @@ def product(
                 **told,
             )
     return y
-
-
-def weight_gradient(
-    x: torch.Tensor, dy: torch.Tensor, ends: torch.Tensor
-) -> torch.Tensor:
-    """dw (E, K, N), x' dy of each group."""
-    checked(x, ends, dy=dy)
-    k, n, experts = x.shape[1], dy.shape[1], ends.shape[0]
-    dw = torch.empty((experts, k, n), dtype=x.dtype, device=x.device)
-    if dw.numel() == 0:
-        return dw
-    with torch.cuda.device_of(x):
-        tile = LARGE if wide(x, dy) else NARROW
-        tiles = triton.cdiv(k, tile.m) * triton.cdiv(n, tile.n) * experts
-        programs = min(tiles, multiprocessors(x.device) * tile.blocks)
-        grouped_weights[(programs,)](
-            dw, x, dy, ends, x.stride(), dy.stride(), ends.stride(0), n, k, experts,
-            BM=tile.m, BN=tile.n, BK=tile.k, GROUP=GROUP, num_warps=tile.warps,
-            num_stages=tile.stages,
-        )  # fmt: skip
-    return dw
 
 
 def described(
@@ -371,63 +248,6 @@ def described(
         TensorDescriptor(turned, list(turned.shape), list(turned.stride()), list(box)),
     )
 # --8<-- [end:launch]
-
-
-def checked(
-    x: torch.Tensor,
-    ends: torch.Tensor,
-    w: torch.Tensor | None = None,
-    dy: torch.Tensor | None = None,
-) -> None:
-    """See that the operands fit. That ends ascend to M at most only the GPU knows.
-
-    Raises:
-        TypeError: a dtype is unknown, or dtypes or devices differ.
-        ValueError: shapes do not fit, or there are too many groups.
-    """
-    others = {"w": (w, 3), "dy": (dy, 2)}
-    named = {"x": (x, 2), **{k: v for k, v in others.items() if v[0] is not None}}
-    for name, (tensor, dimensions) in named.items():
-        if tensor.dtype not in DTYPES:
-            raise TypeError(
-                f"grouped_gemm: {name} is {tensor.dtype}, none of float16, bfloat16; "
-                "convert it first"
-            )
-        if (tensor.dtype, tensor.device) != (x.dtype, x.device):
-            raise TypeError(
-                f"grouped_gemm: {name} is {tensor.dtype} on {tensor.device}, but x "
-                f"{x.dtype} on {x.device}; bring them together"
-            )
-        if tensor.ndim != dimensions:
-            raise ValueError(
-                f"grouped_gemm: {name} has {tensor.ndim} dimensions; give it "
-                f"{dimensions}"
-            )
-    if ends.dtype != torch.int32 or ends.device != x.device:
-        raise TypeError(
-            f"grouped_gemm: ends is {ends.dtype} on {ends.device}; give int32 on "
-            f"{x.device}"
-        )
-    if ends.ndim != 1:
-        raise ValueError(f"grouped_gemm: ends has {ends.ndim} dimensions; give it 1")
-    if x.device.type == "cpu" and torch.cuda.is_available():
-        raise TypeError("grouped_gemm: x is on the CPU, which has a GPU; move it there")
-    (m, k), experts = x.shape, ends.shape[0]
-    if experts > MAX_E - 1:
-        raise ValueError(
-            f"grouped_gemm: {experts} groups exceed {MAX_E - 1}; split the call"
-        )
-    if m > 2**31 - 2**16:
-        raise ValueError(f"grouped_gemm: x has {m} rows, over 2**31 - 2**16; split it")
-    if w is not None and w.shape[:2] != (experts, k):
-        raise ValueError(
-            f"grouped_gemm: w is {tuple(w.shape)}; give it {experts} matrices of {k} "
-            "rows, as ends and x say"
-        )
-    if dy is not None and dy.shape[0] != m:
-        raise ValueError(
-            f"grouped_gemm: dy has {dy.shape[0]} rows, but x {m}; make them alike"
-        )
 
 
 # --8<-- [start:operator]

@@ -10,6 +10,8 @@ pytest.importorskip("triton")
 
 from snippets.grouped_gemm import cases  # noqa: E402
 from snippets.grouped_gemm import grouped_gemm as grouped  # noqa: E402
+from snippets.grouped_gemm.tiles import SMALL  # noqa: E402
+from snippets.grouped_gemm.weights import weight_gradient  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = [0, 20, 1, 9]
@@ -86,7 +88,7 @@ def test_rows_and_matrices_that_lie_beyond_two_to_the_31(how: str) -> None:
     distant.copy_(x)
     assert torch.equal(grouped.product(distant, w, ends, how), due)
     assert torch.equal(
-        grouped.weight_gradient(distant, due, ends), grouped.weight_gradient(x, due, ends)
+        weight_gradient(distant, due, ends), weight_gradient(x, due, ends)
     )
     distant = store.as_strided((3, 16, 16), (far, 16, 1))
     distant.copy_(w)
@@ -100,7 +102,7 @@ def test_rows_of_other_groups_do_not_reach_over() -> None:
     assert y[5].isnan().all() and not y[20].isfinite().any()
     others = [row for row in range(33) if row not in (5, 20)]
     assert y[others].isfinite().all()
-    dw = grouped.weight_gradient(x, y.nan_to_num(0, 0, 0), ends)
+    dw = weight_gradient(x, y.nan_to_num(0, 0, 0), ends)
     assert dw[[0, 3]].isfinite().all()
 
 
@@ -117,7 +119,7 @@ def test_rows_of_other_groups_do_not_reach_over() -> None:
 )
 def test_descriptors_are_for_what_the_copy_engine_takes(layout, described: bool) -> None:
     x, w = layout(*draw_groups()[:2])
-    assert (grouped.described(x, w, grouped.SMALL) is not None) is described
+    assert (grouped.described(x, w, SMALL) is not None) is described
 
 
 def test_few_rows_take_small_tiles_and_every_group_is_met() -> None:
