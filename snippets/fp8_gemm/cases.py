@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from snippets.fp8_gemm import fp8_gemm as ours
-from snippets.fp8_gemm.fp8_gemm import E4M3
+from snippets.fp8_gemm import quantise
+from snippets.fp8_gemm.quantise import E4M3
 
 WORTH = 2**20  # elements above which a CPU is given a case to compile it, not to run it
 NEEDS = {
@@ -195,7 +196,7 @@ def by(how: str, promote: bool = True) -> Callable:
         if which == "multiply":
             return ours.product(*told, promote=promote, how=how)
         share, power, x = told
-        q, scale = ours.quantised(x, share, power)
+        q, scale = quantise.quantised(x, share, power)
         return q.view(torch.uint8), scale
 
     return run

@@ -33,109 +33,16 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-E4M3 = torch.float8_e4m3fn
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-SHARES = ("tensor", "row", "block")
-FIRST = 89  # SM version; older ones neither convert nor multiply e4m3
-LARGEST = tl.constexpr(448.0)  # of e4m3, which has no infinity
-# Below this a maximum counts as this: the scale stays normal, and its inverse finite.
-LEAST = tl.constexpr(2.0**-100)
-DEEP = tl.constexpr(128)  # values along K that share a scale, and a sum's products
-
-
-# --8<-- [start:older]
-@triton.jit
-def encoded(x):
-    """e4m3 of float32 as bytes, to nearest even and saturated, by integers."""
-    size = tl.minimum(tl.abs(x), LARGEST)
-    bits = size.to(tl.int32, bitcast=True)
-    # 20 of 23 fraction bits are rounded away; then the exponent's bias is 7, not 127.
-    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (120 << 3)
-    # Below 2**-6 steps are 2**-9, which are those of float32 from 2**14 on.
-    small = (size + 16384.0).to(tl.int32, bitcast=True) - 0x46800000
-    sign = (x.to(tl.int32, bitcast=True) >> 24) & 0x80
-    code = tl.where(size < 0.015625, small, normal) | sign
-    return tl.where(x != x, 0x7F, code).to(tl.uint8)
-
-
-@triton.jit
-def operand(x):
-    """What is multiplied: e4m3 as it is; bytes of it, on older GPUs, as float16."""
-    if x.dtype == tl.uint8:  # fields move to their places, and 2**8 mends the bias
-        bits = x.to(tl.uint16)
-        moved = (bits & 0x80) << 8 | (bits & 0x7F) << 7
-        exact = moved.to(tl.float16, bitcast=True) * 256.0
-        x = tl.where((bits & 0x7F) == 0x7F, float("nan"), exact).to(tl.float16)
-    return x
-# --8<-- [end:older]
-
-
-# --8<-- [start:quantise]
-@triton.jit
-def magnitude(x):
-    """|x|, but 0 for infinities and NaN, which set no scale."""
-    return tl.where(tl.abs(x) < float("inf"), tl.abs(x), 0.0)
-
-
-@triton.jit
-def scale_of(largest, POWER: tl.constexpr):
-    """What a step of 1 in e4m3 stands for, and what to multiply by before the cast."""
-    scale = tl.math.div_rn(tl.maximum(largest, LEAST), LARGEST)
-    if POWER:  # the next power of two, by the bits: any fraction carries
-        bits = (scale.to(tl.int32, bitcast=True) + 0x7FFFFF) & 0x7F800000
-        scale = bits.to(tl.float32, bitcast=True)
-    return scale, tl.math.div_rn(1.0, scale)
-
-
-@triton.jit
-def tile_at(x, x_stride, first_row, first_col, m, k, ROWS: tl.constexpr):
-    """A tile of 128 columns in float32, and which of it there are."""
-    row = first_row + tl.arange(0, ROWS)
-    col = first_col + tl.arange(0, DEEP)
-    inside = (row < m)[:, None] & (col < k)[None, :]
-    at = x + row.to(tl.int64)[:, None] * x_stride[0]
-    at += (col.to(tl.int64) * x_stride[1])[None, :]
-    return tl.load(at, mask=inside, other=0.0).to(tl.float32), row, col, inside
-
-
-@triton.jit
-def fp8_amax(largest, x, x_stride, m, k, ROWS: tl.constexpr):
-    """The maximum of a tensor, as bits: those of floats above 0 are in order."""
-    across = tl.cdiv(k, DEEP)
-    first_row = tl.program_id(0) // across * ROWS
-    first_col = tl.program_id(0) % across * DEEP
-    values = tile_at(x, x_stride, first_row, first_col, m, k, ROWS)[0]
-    own = tl.max(tl.max(magnitude(values), axis=1), axis=0)
-    tl.atomic_max(largest, own.to(tl.int32, bitcast=True), sem="relaxed")
-
-
-@triton.jit
-def fp8_quantise(q, scales, x, largest, x_stride, scale_stride, m, k,
-                 SHARE: tl.constexpr, POWER: tl.constexpr, ROWS: tl.constexpr):
-    across = tl.cdiv(k, DEEP)
-    i, j = tl.program_id(0) // across, tl.program_id(0) % across
-    values, row, col, inside = tile_at(x, x_stride, i * ROWS, j * DEEP, m, k, ROWS)
-    if SHARE == "row":
-        scale, factor = scale_of(tl.max(magnitude(values), axis=1), POWER)
-        at = scales + row.to(tl.int64) * scale_stride[0] + j * scale_stride[1]
-        tl.store(at, scale, mask=row < m)
-        factor = factor[:, None]
-    elif SHARE == "block":
-        own = tl.max(tl.max(magnitude(values), axis=1), axis=0)
-        scale, factor = scale_of(own, POWER)
-        tl.store(scales + i * scale_stride[0] + j * scale_stride[1], scale)
-    else:
-        own = tl.load(largest).to(tl.float32, bitcast=True)
-        scale, factor = scale_of(own, POWER)
-        tl.store(scales, scale, mask=tl.program_id(0) == 0)
-    # The cast saturates, so an infinity would pass for 448: it becomes NaN, and shows.
-    scaled = tl.where(tl.abs(values) < float("inf"), values * factor, float("nan"))
-    at = q + row.to(tl.int64)[:, None] * k + col[None, :]
-    if q.dtype.element_ty == tl.uint8:
-        tl.store(at, encoded(scaled), mask=inside)
-    else:
-        tl.store(at, scaled.to(q.dtype.element_ty), mask=inside)
-# --8<-- [end:quantise]
+from snippets.fp8_gemm.quantise import (
+    DEEP,
+    E4M3,
+    architecture,
+    known,
+    operand,
+    quantised,
+    together,
+)
+from snippets.fp8_gemm.tensor_core import emulated
 
 
 # --8<-- [start:finish]
@@ -158,30 +65,31 @@ def finish(c, acc, first_row, first_col, m, n):
 # --8<-- [start:naive]
 @triton.jit
 def fp8_gemm_naive(c, a, b, a_scale, b_scale, a_stride, b_stride, a_scale_stride,
-                   b_scale_stride, m, n, k, BM: tl.constexpr, BN: tl.constexpr,
-                   BLOCKED: tl.constexpr):
-    across = tl.cdiv(n, BN)
-    row = tl.program_id(0) // across * BM + tl.arange(0, BM)
-    col = tl.program_id(0) % across * BN + tl.arange(0, BN)
-    acc = tl.zeros([BM, BN], tl.float32)
+                   b_scale_stride, sizes, SIDE: tl.constexpr):
+    """A program for each tile; two scales of tensors, or one of each row and block."""
+    m, n, k = sizes
+    across = tl.cdiv(n, SIDE)
+    i, j = tl.program_id(0) // across, tl.program_id(0) % across
+    row = i * SIDE + tl.arange(0, SIDE)
+    col = j * SIDE + tl.arange(0, SIDE)
+    acc = tl.zeros([SIDE, SIDE], tl.float32)
     for start in tl.range(0, k, DEEP):
         deep = start + tl.arange(0, DEEP)
         left = tl.load(place(a, row, a_stride[0], deep, a_stride[1]),
                        mask=(row < m)[:, None] & (deep < k)[None, :], other=0.0)
         right = tl.load(place(b, col, b_stride[0], deep, b_stride[1]),
                         mask=(col < n)[:, None] & (deep < k)[None, :], other=0.0)
-        scale = tl.full([BM, BN], 1.0, tl.float32)
-        if BLOCKED:
-            j = start // DEEP
-            at = a_scale + row.to(tl.int64) * a_scale_stride[0] + j * a_scale_stride[1]
-            scale *= tl.load(at, mask=row < m, other=0.0)[:, None]
-            at = b_scale + col // DEEP * b_scale_stride[0] + j * b_scale_stride[1]
-            scale *= tl.load(at, mask=col < n, other=0.0)[None, :]
-        acc += tl.dot(operand(left), operand(right).T) * scale
-    if not BLOCKED:
+        part = tl.dot(operand(left), operand(right).T)  # from 0: 128 products
+        if a_scale_stride is not None:
+            slab = start // DEEP
+            at = row.to(tl.int64) * a_scale_stride[0] + slab * a_scale_stride[1]
+            part *= tl.load(a_scale + at, mask=row < m, other=0.0)[:, None]
+            at = col // DEEP * b_scale_stride[0] + slab * b_scale_stride[1]
+            part *= tl.load(b_scale + at, mask=col < n, other=0.0)[None, :]
+        acc += part
+    if a_scale_stride is None:
         acc *= tl.load(a_scale) * tl.load(b_scale)
-    finish(c, acc, tl.program_id(0) // across * BM, tl.program_id(0) % across * BN, m,
-           n)
+    finish(c, acc, i * SIDE, j * SIDE, m, n)
 # --8<-- [end:naive]
 
 
@@ -287,13 +195,6 @@ SHORT = (89, 90)  # architectures whose tensor cores keep few bits of a sum of e
 ROOMY = (90, 100, 103)  # architectures with 227 KiB, and a copy engine
 
 
-def architecture() -> int:
-    """SM version of the current GPU; 90 where Triton interprets."""
-    if triton.knobs.runtime.interpret:
-        return 90
-    return triton.runtime.driver.active.get_current_target().arch
-
-
 def multiprocessors(device: torch.device) -> int:
     """How many a GPU has; 2 on a CPU."""
     if device.type != "cuda":
@@ -329,11 +230,6 @@ def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [pitch, 1], [rows, DEEP.value])
 
 
-def known(x: torch.Tensor, arch: int) -> torch.Tensor:
-    """e4m3 where the GPU has it; its bytes where not."""
-    return x if arch >= FIRST else x.view(torch.uint8)
-
-
 # --8<-- [start:launch]
 def product(
     a: torch.Tensor,
@@ -361,92 +257,32 @@ def product(
         taken = arch in ROOMY and describable(a) and describable(b)
         if how is None or how == "descriptors":
             how = "descriptors" if taken else "pointers"
-        sms = multiprocessors(a.device)
-        tile = NAIVE if how == "naive" else chosen(m, n, sms, arch)
-        grid = (triton.cdiv(m, tile.m) * triton.cdiv(n, tile.n),)
         strides = (a_scale.stride(), b_scale.stride()) if blocked else (None, None)
+        given = known(a, arch), known(b, arch), a_scale, b_scale, a.stride(), b.stride()
+        if how == "naive":
+            side = NAIVE.m
+            fp8_gemm_naive[(triton.cdiv(m, side) * triton.cdiv(n, side),)](
+                c, *given, *strides, (m, n, k), SIDE=side, num_warps=NAIVE.warps,
+                num_stages=NAIVE.stages,
+            )  # fmt: skip
+            return c
+        tile = chosen(m, n, multiprocessors(a.device), arch)
+        grid = (triton.cdiv(m, tile.m) * triton.cdiv(n, tile.n),)
         constants = {
-            "BM": tile.m, "BN": tile.n, "BLOCKED": blocked,
-            "num_warps": tile.warps, "num_stages": tile.stages,
+            "BM": tile.m, "BN": tile.n, "GROUP": GROUP, "BLOCKED": blocked,
+            "PROMOTE": promote and arch in SHORT, "num_warps": tile.warps,
+            "num_stages": tile.stages,
         }  # fmt: skip
-        if how != "naive":
-            promote = promote and arch in SHORT
-            constants |= {"GROUP": GROUP, "PROMOTE": promote}
-        if how == "descriptors":
+        if how == "pointers":
+            constants["EVEN"] = k % DEEP.value == 0
+            fp8_gemm_grouped[grid](c, *given, *strides, m, n, k, **constants)
+        else:
             fp8_gemm_described[grid](
                 c, described(a, tile.m), described(b, tile.n), a_scale, b_scale,
                 *strides, m, n, k, **constants,
             )  # fmt: skip
-            return c
-        if how == "pointers":
-            constants["EVEN"] = k % DEEP.value == 0
-        kernel = fp8_gemm_naive if how == "naive" else fp8_gemm_grouped
-        kernel[grid](
-            c, known(a, arch), known(b, arch), a_scale, b_scale, a.stride(), b.stride(),
-            *strides, m, n, k, **constants,
-        )  # fmt: skip
     return c
-
-
-def quantised(
-    x: torch.Tensor, share: str, power: bool = False
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """x in e4m3, and its float32 scales, shared by a "tensor", "row" or "block"."""
-    checked_values(x, share)
-    (m, k), wide = x.shape, triton.cdiv(x.shape[1], DEEP.value)
-    q = torch.empty((m, k), dtype=E4M3, device=x.device)
-    if share == "row":  # down the rows, as a tile of the product reads them
-        scales = torch.empty((wide, m), dtype=torch.float32, device=x.device).mT
-    else:
-        shape = (triton.cdiv(m, DEEP.value), wide) if share == "block" else ()
-        scales = torch.empty(shape, dtype=torch.float32, device=x.device)
-    if q.numel() == 0:
-        return q, scales.fill_(1.0)
-    with torch.cuda.device_of(x):
-        rows, warps = (128, 16) if share == "block" else (32, 4)
-        grid = (triton.cdiv(m, rows) * wide,)
-        largest = None
-        if share == "tensor":
-            largest = torch.zeros((), dtype=torch.int32, device=x.device)
-            tall = (triton.cdiv(m, 128) * wide,)
-            fp8_amax[tall](largest, x, x.stride(), m, k, ROWS=128, num_warps=8)
-        fp8_quantise[grid](
-            known(q, architecture()), scales, x, largest, x.stride(),
-            scales.stride() or None, m, k,
-            SHARE=share, POWER=power, ROWS=rows, num_warps=warps,
-        )  # fmt: skip
-    return q, scales
 # --8<-- [end:launch]
-
-
-def together(name: str, x: torch.Tensor, first: torch.Tensor) -> None:
-    """See that both are on one device, and on a GPU if there is one."""
-    if x.device != first.device:
-        raise TypeError(
-            f"fp8_gemm: {name} is on {x.device}, but the first operand on "
-            f"{first.device}; bring them together"
-        )
-    if x.is_meta or x.device.type == "cpu" and torch.cuda.is_available():
-        raise TypeError(f"fp8_gemm: {name} is on {x.device}; move it to the GPU")
-
-
-def checked_values(x: torch.Tensor, share: str) -> None:
-    """See that x can be quantised.
-
-    Raises:
-        TypeError: the dtype is none of ours.
-        ValueError: it is no matrix, or the scale's share is unknown.
-    """
-    if share not in SHARES:
-        known = ", ".join(SHARES)
-        raise ValueError(f"fp8_gemm: share {share!r} is none of {known}; take one")
-    if x.dtype not in DTYPES:
-        raise TypeError(
-            f"fp8_gemm: x is {x.dtype}, none of bfloat16, float16, float32; convert it"
-        )
-    if x.ndim != 2:
-        raise ValueError(f"fp8_gemm: x has {x.ndim} dimensions; give it 2")
-    together("x", x, x)
 
 
 def checked(
@@ -536,35 +372,6 @@ def linear(x: torch.Tensor, w: torch.Tensor, power: bool = False) -> torch.Tenso
     b, b_scale = quantise(w, "block", power)
     return fp8_gemm(a, b, a_scale, b_scale)
 # --8<-- [end:operator]
-
-
-# --8<-- [start:emulation]
-def emulated(
-    a: torch.Tensor, b: torch.Tensor, every: int | None, bits: int = 14
-) -> torch.Tensor:
-    """a b^T by a model of Hopper's tensor core, in float64; no GPU computes so here.
-
-    An instruction adds 32 products to the sum so far. All are shifted to the largest
-    exponent among them, and what lies below its highest `bits` bits is cut off, down.
-    After `every` products float32 takes the sum over, and the next begins at 0.
-    """
-    a, b = a.double(), b.double()
-    total = a.new_zeros(a.shape[0], b.shape[0])
-    inner = total.clone()
-    for start in range(0, a.shape[1], 32):
-        step = slice(start, start + 32)
-        terms = torch.cat(
-            [a[:, None, step] * b[None, :, step], inner[..., None]], dim=-1
-        )
-        largest = terms.abs().amax(-1, keepdim=True)
-        exponent = torch.frexp(largest).exponent - 1
-        grain = torch.ldexp(torch.ones_like(largest), exponent - (bits - 1))
-        inner = ((terms / grain).floor() * grain).sum(-1)
-        if every is not None and (start + 32) % every == 0:
-            total = (total + inner).float().double()
-            inner = torch.zeros_like(inner)
-    return total + inner
-# --8<-- [end:emulation]
 
 
 def demo(device: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from snippets.fp8_gemm import cases, fp8_gemm  # noqa: E402
+from snippets.fp8_gemm import cases, fp8_gemm, quantise, tensor_core  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 E4M3 = torch.float8_e4m3fn
@@ -31,7 +31,7 @@ def draw_fp8_operands(m: int = 20, n: int = 24, k: int = 144) -> list:
 def test_operators_keep_the_rules_of_operators() -> None:
     tests = ("test_faketensor",)  # test_schema multiplies, which e4m3 has not in PyTorch
     torch.library.opcheck(fp8_gemm.fp8_gemm, tuple(draw_fp8_operands()), test_utils=tests)
-    for share in fp8_gemm.SHARES:
+    for share in quantise.SHARES:
         told = (draw_matrix(20, 144), share)
         torch.library.opcheck(fp8_gemm.quantise, told, test_utils=tests)
 
@@ -55,14 +55,14 @@ def test_the_whole_stays_within_its_bound(power: bool) -> None:
     assert float((y - truth).norm() / truth.norm()) < 0.05  # where errors cancel
 
 
-@pytest.mark.parametrize("share", fp8_gemm.SHARES)
+@pytest.mark.parametrize("share", quantise.SHARES)
 def test_infinity_and_nan_show_and_spoil_no_scale(share: str) -> None:
     x = draw_matrix(5, 140)
     zeroed = x.clone()
     zeroed[:, 2] = 0.0
-    clean, scales = fp8_gemm.quantised(zeroed, share)
+    clean, scales = quantise.quantised(zeroed, share)
     x[:, 2] = torch.tensor([NAN, INF, -INF, 0.0, -0.0])
-    q, spoiled = fp8_gemm.quantised(x, share)
+    q, spoiled = quantise.quantised(x, share)
     assert torch.equal(spoiled, scales)
     assert q.float()[:3, 2].isnan().all()
     assert q.view(torch.uint8)[3:, 2].tolist() == [0x00, 0x80]
@@ -81,7 +81,7 @@ def test_nan_comes_out_where_it_went_in() -> None:
 def test_each_value_of_e4m3_is_kept() -> None:
     codes = torch.arange(256, dtype=torch.uint8, device=DEVICE).view(E4M3)
     x = codes.float().reshape(2, 128)  # each half holds a 448, so the scale is 1
-    q, scale = fp8_gemm.quantised(x, "row")
+    q, scale = quantise.quantised(x, "row")
     assert scale.flatten().tolist() == [1.0, 1.0]
     finite = x.isfinite()
     assert torch.equal(q.view(torch.uint8)[finite], codes.view(torch.uint8).view(2, 128)[finite])
@@ -107,14 +107,14 @@ def test_rows_that_lie_beyond_two_to_the_31() -> None:
 
 def test_a_model_of_fourteen_bits() -> None:
     one = torch.ones(1, 32)
-    assert float(fp8_gemm.emulated(one, one, None)) == 32.0
+    assert float(tensor_core.emulated(one, one, None)) == 32.0
     # Beside 2**13 a grain is 1 of 14 bits: what is smaller is lost, and a sum stays.
     a = torch.full((1, 128), 0.5)
     a[0, 0] = 2.0**13
     ones = torch.ones(1, 128)
-    assert float(fp8_gemm.emulated(a, ones, None)) == 2.0**13
-    assert float(fp8_gemm.emulated(a, ones, 32)) == 2.0**13 + 48
-    assert float(fp8_gemm.emulated(a, ones, None, bits=24)) == 2.0**13 + 63.5
+    assert float(tensor_core.emulated(a, ones, None)) == 2.0**13
+    assert float(tensor_core.emulated(a, ones, 32)) == 2.0**13 + 48
+    assert float(tensor_core.emulated(a, ones, None, bits=24)) == 2.0**13 + 63.5
 
 
 def test_the_table_knows_waves() -> None:
@@ -154,4 +154,4 @@ def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
 )
 def test_the_quantiser_refuses_too(told, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^fp8_gemm: {said}"):
-        fp8_gemm.quantised(*told(draw_matrix(4, 8)))
+        quantise.quantised(*told(draw_matrix(4, 8)))
