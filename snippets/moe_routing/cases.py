@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from snippets.moe_routing import choice, move
 from snippets.moe_routing import moe_routing as ours
 
 NEEDS = {"seconds": 600}
@@ -19,12 +20,12 @@ LIMITS = {
     "moe_weigh": ROWS,
 }
 GATES = {
-    "switch": ours.switch(),
-    "two": ours.Gate(k=2),
-    "mixtral": ours.Gate(k=2, normalise=True),
-    "grouped": ours.deepseek_v3(k=4, groups=3, top_groups=2),
-    "deepseek": ours.deepseek_v3(),
-    "local": ours.local(ours.switch(), 1, 4, 16),
+    "switch": choice.switch(),
+    "two": choice.Gate(k=2),
+    "mixtral": choice.Gate(k=2, normalise=True),
+    "grouped": choice.deepseek_v3(k=4, groups=3, top_groups=2),
+    "deepseek": choice.deepseek_v3(),
+    "local": ours.local(choice.switch(), 1, 4, 16),
 }
 
 
@@ -100,14 +101,14 @@ COUNTED = (
 )
 
 
-def scored(logits: torch.Tensor, gate: ours.Gate) -> torch.Tensor:
+def scored(logits: torch.Tensor, gate: choice.Gate) -> torch.Tensor:
     """Scores of the logits; 0 in a row of -inf."""
     if gate.score == "sigmoid":
         return logits.sigmoid()
     return logits.softmax(1).masked_fill((logits == -torch.inf).all(1)[:, None], 0)
 
 
-def chosen(scores, logits, bias, gate: ours.Gate) -> torch.Tensor:
+def chosen(scores, logits, bias, gate: choice.Gate) -> torch.Tensor:
     """Experts by a stable sort: of equals the first."""
     rated = scores if gate.score == "sigmoid" else logits
     rated = rated if bias is None else rated + bias
@@ -128,7 +129,7 @@ def chosen(scores, logits, bias, gate: ours.Gate) -> torch.Tensor:
     return by_value.gather(1, by_place)[:, : gate.k].int()
 
 
-def weights_of(scores, experts, gate: ours.Gate) -> torch.Tensor:
+def weights_of(scores, experts, gate: choice.Gate) -> torch.Tensor:
     weights = scores.gather(1, experts.long())
     if gate.normalise:
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-20)
@@ -266,16 +267,16 @@ def by(how: str):
 
     def run(which: str, *given):
         if which == "route":
-            return ours.choose(*given[1:], GATES[given[0]])
+            return choice.choose(*given[1:], GATES[given[0]])
         if which == "route back":
-            return ours.choose_backward(*given[1:], GATES[given[0]])
+            return choice.choose_backward(*given[1:], GATES[given[0]])
         if which == "sort":
             return tuple(ours.sorted_by(*given, how))
         if which == "permute":
-            return ours.gathered(*given)
+            return move.gathered(*given)
         if which == "combine":
-            return ours.summed(*given)
-        return ours.weighed(*given)
+            return move.summed(*given)
+        return move.weighed(*given)
 
     return run
 

@@ -8,7 +8,7 @@ from close_tensors import is_close
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from snippets.moe_routing import cases  # noqa: E402
+from snippets.moe_routing import cases, move  # noqa: E402
 from snippets.moe_routing import moe_routing as routing  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -177,7 +177,7 @@ def test_rows_that_lie_beyond_two_to_the_31() -> None:
     weights = draw_tokens(3, 1)
     assert torch.equal(routing.permute(x, to), routing.permute(near, to))
     assert torch.equal(routing.combine(x, weights, to), routing.combine(near, weights, to))
-    assert torch.equal(routing.weighed(x, near, to.slots), routing.weighed(near, x, to.slots))
+    assert torch.equal(move.weighed(x, near, to.slots), move.weighed(near, x, to.slots))
     assert torch.equal(
         routing.route(x, routing.Gate(k=2))[0], routing.route(near, routing.Gate(k=2))[0]
     )
