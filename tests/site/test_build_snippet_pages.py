@@ -183,6 +183,10 @@ def test_the_code_has_the_kernels_language_first(one_snippet: Snippet) -> None:
     assert [row[0] for row in rows] == ["CUDA C++", "Python"]
     assert rows[0][:4] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
     assert '<a href="../sources/sound/sound.cu" download="sound.cu">' in rows[0].ways
+    (one_snippet.folder / "tiles.py").write_text("x = 1\n")
+    rows = build_snippet_pages.code_listings(one_snippet)
+    assert [(row.label, row.name) for row in rows[2:]] == [("", "tiles.py")]
+    (one_snippet.folder / "tiles.py").unlink()
     text = one_snippet.path.read_text()
     one_snippet.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
     both = snippet.read_snippet(one_snippet.project, one_snippet.folder)
@@ -208,7 +212,7 @@ def test_no_page_shows_a_section_twice() -> None:
                 opened = f"{one.id}/{item.name}:{listings.open_section(item.text, one.kind)}"
                 twice += [f"{page.where}: {opened}"] if f'"{opened}"' in page.text else []
                 seen += 1
-    assert twice == [] and seen > 10
+    assert twice == [] and seen > 3
 
 
 def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:

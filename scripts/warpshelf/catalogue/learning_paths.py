@@ -194,7 +194,7 @@ def minutes_of_run(snippet: SnippetPage | None) -> int:
 def opening_lines(snippet: SnippetPage) -> int:
     """Lines of code that a page shows of a snippet before anything is unfolded."""
     total = 0
-    for one in snippet.code:
+    for one in (file for file in snippet.code if file.label):
         first = listings.open_section(one.text, snippet.kind)
         total += _count_lines(listings.extract_section(one.text, first) if first else one.text)
     return total

@@ -28,11 +28,16 @@ DRAWN = 6  # how many variants it has at most
 
 
 class Counted(NamedTuple):
-    """The case that most variants were counted on, and the views of each, the slowest first."""
+    """The case that most variants were counted on, and the views of each, the slowest first.
+
+    Each kernel is counted at one case alone, so a variant may have further ones there: `note` says
+    so.
+    """
 
     arch: str
     label: str
     variants: Mapping[str, Sequence[View]]
+    note: str = ""
 
 
 def _find_counted(page: SnippetPage) -> Counted | None:
@@ -48,7 +53,11 @@ def _find_counted(page: SnippetPage) -> Counted | None:
     costs = views.variant_totals(view for own in cases[case].values() for view in own)
     order = sorted(cases[case], key=lambda name: -costs[name].cycles)
     label = units.case_labels([json.loads(case)])[0]
-    return Counted(usual[0]["arch"], label, {name: cases[case][name] for name in order})
+    elsewhere = (name for key in cases.keys() - {case} for name in cases[key])
+    partial = sorted(set(order).intersection(elsewhere))
+    note = f" Kernels of {', '.join(partial)} that were counted at another case are left out."
+    found = {name: cases[case][name] for name in order}
+    return Counted(usual[0]["arch"], label, found, note if partial else "")
 
 
 class Spending(NamedTuple):
@@ -126,7 +135,7 @@ def _counted_table(found: Counted) -> str:
         "Shared memory", "Registers",
     )  # fmt: skip
     caption = f"What each variant does at {found.label}\n"
-    caption += f"Executed from its PTX for {found.arch} on a CPU: counts, no times"
+    caption += f"Executed from its PTX for {found.arch} on a CPU: counts, no times.{found.note}"
     return tables.render_table(caption, head, rows, "ladder")
 
 
@@ -165,6 +174,6 @@ def spending_figure(page: SnippetPage) -> str:
     foot = y + svg.LINE * ((len(met) + 1) // 2) - 8
     note = (
         f"Above, instructions of warps; below, bytes to and from memory and shared memory. Counted "
-        f"at {found.label} for {found.arch}, not timed; the variant with the highest bound first."
+        f"at {found.label} for {found.arch}, not timed; the variant with the highest bound first.{found.note}"
     )
     return svg.render_figure("Where its instructions and bytes go", said, foot, parts, note)

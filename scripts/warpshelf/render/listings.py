@@ -37,7 +37,7 @@ MARKER = re.compile(
 
 
 class Listing(NamedTuple):
-    """One file of a snippet: the label of its tab, "python" or "cuda", its name, its text.
+    """One file of a snippet: the label of its tab, if any, "python" or "cuda", its name, its text.
 
     `ways` is HTML for the page of the evidence: where the file is to be had.
     """
@@ -132,14 +132,19 @@ def render_listing(item: Listing, snippet: str, kind: str, folded: bool = False)
 
 
 def render_listings(code: Sequence[Listing], snippet: str, kind: str, folded: bool = False) -> str:
-    """Files in content tabs, if several are open; `kind` names the section of each that is."""
-    shown = [render_listing(item, snippet, kind, folded) for item in code]
-    if len(code) == 1 or folded:
-        return "\n\n".join(shown)
-    return "\n\n".join(
-        f'=== "{escape_markdown(item.label)}"\n\n{indent(text, "    ")}'
-        for item, text in zip(code, shown, strict=True)
-    )
+    """Files in content tabs, if several are open; `kind` names the section of each that is.
+
+    What has no label stands folded behind the others.
+    """
+    opened = [item for item in code if item.label]
+    shown = [render_listing(item, snippet, kind, folded) for item in opened]
+    if len(opened) > 1 and not folded:
+        shown = [
+            f'=== "{escape_markdown(item.label)}"\n\n{indent(text, "    ")}'
+            for item, text in zip(opened, shown, strict=True)
+        ]
+    rest = (render_listing(item, snippet, kind, True) for item in code if not item.label)
+    return "\n\n".join((*shown, *rest))
 
 
 SITE = "https://godbolt.org/"

@@ -13,6 +13,7 @@ from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
+from warpshelf.live import runtime
 from warpshelf.look import builds, view_store
 from warpshelf.look.view import View
 from warpshelf.readings import published
@@ -164,7 +165,7 @@ def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> 
 def code_listings(
     snippet: Snippet, kernels: Sequence[str] = (), repository: str | None = None
 ) -> list[Listing]:
-    """The files of a snippet that are shown, Triton or CUDA C++ first.
+    """The files of a snippet that are shown, Triton or CUDA C++ first, modules without a label last.
 
     `kernels` are the instances that its .cu file is launched with, `repository` the address of the
     project, where known.
@@ -174,12 +175,18 @@ def code_listings(
     files = [("Triton" if snippet.uses_triton else "Python", "python", snippet.path)]
     if snippet.cuda_path is not None:
         files.insert(1 if snippet.uses_triton else 0, ("CUDA C++", "cuda", snippet.cuda_path))
+    apart = {snippet.path.name, "cases.py", runtime.CALCULATOR, f"{snippet.id}.cu"}
+    beside = [path for path in sorted(snippet.folder.iterdir())
+              if path.suffix in (".py", ".cu") and path.name not in apart]  # fmt: skip
+    files += [("", {".py": "python", ".cu": "cuda"}[path.suffix], path) for path in beside]
     target = architectures.nvcc_target(snippet.needs)
     found = []
     for label, language, path in files:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
         one = Listing(label, language, path.name, text)
-        explorer = listings.explorer_link(one, kernels, snippet.calls)
+        # Compiler Explorer has none of the modules that one with neighbours imports.
+        alone = label == "CUDA C++" or not beside
+        explorer = listings.explorer_link(one, kernels, snippet.calls) if alone else None
         ways = listings.source_links(snippet.id, one.name, repository, explorer, target)
         found.append(one._replace(ways=ways))
     return found
