@@ -1,7 +1,7 @@
 """Each answer to an exercise is computed here: nothing that a page calls a result was typed.
 
-A page's section `## Exercises` is an ordered list. An item opens with the exercise's name in bold,
-asks, and folds its answer, whose results are in bold:
+A page's section `## Exercises`, or the page `# Exercises` of a folder, is an ordered list. An item
+opens with the exercise's name in bold, asks, and folds its answer, whose results are in bold:
 
     1. **Tile intensity.** A block computes a tile of ... How many operations a byte are that?
 
@@ -30,7 +30,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, ANSWERS = ROOT / "docs", Path(__file__).parent / "answers"
-SECTION = re.compile(r"^## Exercises\n(?P<body>.*?)(?=^## |\Z)", re.M | re.S)
+# A section of a page, or a page of its own.
+SECTION = re.compile(r"^##? Exercises\b[^\n]*\n(?P<body>.*?)(?=^## |\Z)", re.M | re.S)
 ITEM = re.compile(r"^\d+\. +(?P<body>.*?)(?=^\d+\. |\Z)", re.M | re.S)
 NAME = re.compile(r"\*\*(?P<name>[^*]+?)\.?\*\*")
 FOLD = re.compile(r'^ {4}\?\?\? success "Answer"\n(?P<body>.*)\Z', re.M | re.S)
@@ -71,7 +72,8 @@ def find_pages_with_exercises() -> Iterator[tuple[str, str]]:
     for path in sorted(DOCS.rglob("*.md")):
         text = FENCE.sub("", path.read_text(encoding="utf-8"))
         if SECTION.search(text):
-            yield path.relative_to(DOCS).with_suffix("").as_posix(), text
+            page = path.relative_to(DOCS).with_suffix("").as_posix()
+            yield page.removesuffix("/exercises"), text
 
 
 ALL = [one for page, text in find_pages_with_exercises() for one in read_exercises(page, text)]

@@ -87,9 +87,7 @@ def test_rows_and_matrices_that_lie_beyond_two_to_the_31(how: str) -> None:
     distant = store.as_strided((3, 16), (far, 1))
     distant.copy_(x)
     assert torch.equal(grouped.product(distant, w, ends, how), due)
-    assert torch.equal(
-        weight_gradient(distant, due, ends), weight_gradient(x, due, ends)
-    )
+    assert torch.equal(weight_gradient(distant, due, ends), weight_gradient(x, due, ends))
     distant = store.as_strided((3, 16, 16), (far, 16, 1))
     distant.copy_(w)
     assert torch.equal(grouped.product(x, distant, ends, how), due)

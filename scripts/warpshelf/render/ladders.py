@@ -174,6 +174,7 @@ def spending_figure(page: SnippetPage) -> str:
     foot = y + svg.LINE * ((len(met) + 1) // 2) - 8
     note = (
         f"Above, instructions of warps; below, bytes to and from memory and shared memory. Counted "
-        f"at {found.label} for {found.arch}, not timed; the variant with the highest bound first.{found.note}"
+        f"at {found.label} for {found.arch}, not timed; the variant with the highest bound first."
     )
-    return svg.render_figure("Where its instructions and bytes go", said, foot, parts, note)
+    title = "Where its instructions and bytes go"
+    return svg.render_figure(title, said, foot, parts, note + found.note)

@@ -165,7 +165,7 @@ def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> 
 def code_listings(
     snippet: Snippet, kernels: Sequence[str] = (), repository: str | None = None
 ) -> list[Listing]:
-    """The files of a snippet that are shown, Triton or CUDA C++ first, modules without a label last.
+    """The files of a snippet, Triton or CUDA C++ first, the modules beside it last, unlabelled.
 
     `kernels` are the instances that its .cu file is launched with, `repository` the address of the
     project, where known.
