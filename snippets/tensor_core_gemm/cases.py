@@ -22,10 +22,12 @@ def case(m: int, n: int, k: int, dtype: str, *kills: str, **more: object) -> dic
 
 CASES = (
     case(1, 1, 1, "float16", "whole tiles only", "sums over slabs that are read"),
-    case(160, 80, 48, "bfloat16", "groups all 8 high", "tiles numbered across",
+    case(160, 80, 48, "bfloat16", "tiles numbered across",
          "a warp beyond the last column", "sums read before they are there",
+         "sums of the first kernel read before they are there",
          "next sums over those being read"),
     case(130, 136, 72, "float16", "rows of a taken for dense", "outside is copied",
+         "groups all 8 high",
          "16 bytes at any address", "halves of a word swapped", "swizzle that carries",
          "slabs overwritten while they are read", "rows beyond the last",
          "slabs multiplied before they are there", "turned before all have written",

@@ -41,15 +41,11 @@ __device__ uint4 chunk_of(const T* from, int inside) {
 }
 
 // Two sums, rounded to the type of C.
-template <class T>
-__device__ unsigned rounded(float low, float high);
-template <>
-__device__ unsigned rounded<__half>(float low, float high) {
+__device__ unsigned rounded(float low, float high, __half) {
     const __half2 both = __floats2half2_rn(low, high);
     return reinterpret_cast<const unsigned&>(both);
 }
-template <>
-__device__ unsigned rounded<__nv_bfloat16>(float low, float high) {
+__device__ unsigned rounded(float low, float high, __nv_bfloat16) {
     const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return reinterpret_cast<const unsigned&>(both);
 }
@@ -89,38 +85,14 @@ __device__ void write(T* C, const Sums& sums, float* scratch, int row, int colum
     const int r = threadIdx.x % 32 / 2, c = threadIdx.x % 2 * CHUNK;
     const float4 low = *reinterpret_cast<const float4*>(scratch + r * PITCH + c);
     const float4 high = *reinterpret_cast<const float4*>(scratch + r * PITCH + c + 4);
-    const uint4 chunk = {rounded<T>(low.x, low.y), rounded<T>(low.z, low.w),
-                         rounded<T>(high.x, high.y), rounded<T>(high.z, high.w)};
+    const uint4 chunk = {rounded(low.x, low.y, T()), rounded(low.z, low.w, T()),
+                         rounded(high.x, high.y, T()), rounded(high.z, high.w, T())};
     if (row + r < M) store_chunk(C + (row + r) * Index(N), chunk, column + c, N);
     __syncwarp();  // they are read: the next tile may come
 }
 // --8<-- [end:write]
 
-constexpr int WARPS = 4, THREADS = 32 * WARPS;
-
-// --8<-- [start:wmma]
-// A warp has a tile of 16 x 16, and reads both operands where they lie: M, N and K are
-// multiples of 16, rows begin on 16 bytes and A and B on 32.
-template <class T>
-__global__ void __launch_bounds__(THREADS)
-gemm_wmma(const T* __restrict__ A, const T* __restrict__ B, T* __restrict__ C, int M,
-          int N, int K, Index lda, Index ldb) {
-    __shared__ __align__(32) float scratch[WARPS][16 * PITCH];
-    const Corner tile = tile_of_block<16, 16 * WARPS>(M, N);
-    const int warp = threadIdx.x / 32, column = tile.column + 16 * warp;
-    if (column >= N) return;
-    Sums sums;
-    wmma::fill_fragment(sums, 0);
-    for (int k = 0; k < K; k += 16) {
-        LeftTile<T> a;
-        RightTile<T> b;
-        wmma::load_matrix_sync(a, A + tile.row * lda + k, lda);
-        wmma::load_matrix_sync(b, B + k * ldb + column, ldb);
-        wmma::mma_sync(sums, a, b, sums);
-    }
-    write(C, sums, scratch[warp], tile.row, column, M, N);
-}
-// --8<-- [end:wmma]
+constexpr int THREADS = 128;
 
 // A block's tile is SIDE x SIDE, of which a warp has a quarter; slabs are DEPTH deep.
 constexpr int SIDE = 128, OWN = 64, DEPTH = 32;
@@ -181,8 +153,7 @@ struct Operands {
     // f(chunk, address, elements inside) for each chunk of this thread.
     template <class F>
     __device__ void each(F f) const {
-        if (left >= DEPTH) each<true>(f);
-        else each<false>(f);
+        left >= DEPTH ? each<true>(f) : each<false>(f);
     }
 
     template <bool WHOLE, class F>
@@ -239,13 +210,12 @@ struct WarpTile {
     }
 
     __device__ void write(T* C, void* shared, Corner tile, int M, int N) const {
-        float* const scratch =
-            static_cast<float*>(shared) + threadIdx.x / 32 * 16 * PITCH;
+        auto* const own = static_cast<float*>(shared) + threadIdx.x / 32 * 16 * PITCH;
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
             for (int j = 0; j < 4; ++j)
-                ::write(C, sums[i][j], scratch, tile.row + row + 16 * i,
+                ::write(C, sums[i][j], own, tile.row + row + 16 * i,
                         tile.column + column + 16 * j, M, N);
     }
 };
@@ -287,15 +257,13 @@ constexpr int STAGES = 4;
 template <bool WIDE, class T>
 __device__ void copy(unsigned to, const T* from, int inside) {
     if (WIDE) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
-                     "l"(from), "r"(inside > 0 ? 16 : 0)
-                     : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(to), "l"(from), "r"(inside > 0 ? 16 : 0) : "memory");
         return;
     }
     const uint4 chunk = chunk_of<false>(from, inside);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(chunk.x),
-                 "r"(chunk.y), "r"(chunk.z), "r"(chunk.w)
-                 : "memory");
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(to), "r"(chunk.x),
+                 "r"(chunk.y), "r"(chunk.z), "r"(chunk.w) : "memory");
 }
 
 template <class T, class Place, bool WIDE>
@@ -365,18 +333,15 @@ gemm_async(const T* __restrict__ A, const T* __restrict__ B, T* __restrict__ C, 
 // Four matrices of 8 x 8 elements: lanes 8 m to 8 m + 7 have the addresses of the rows
 // of the m-th, and each lane gets two neighbours of each.
 __device__ void load_matrices(unsigned (&to)[4], unsigned at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(at)
-                 : "memory");
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
 }
 
 __device__ void load_transposed(unsigned (&to)[4], unsigned at) {
     asm volatile(
         "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-        : "r"(at)
-        : "memory");
+        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
 }
 
 // 16 x 8 sums of products over 16.
@@ -432,7 +397,7 @@ __device__ void write_quarter(T* C, const float (&sums)[4][8][4], unsigned* scra
             for (int half = 0; half < 2; ++half) {
                 const int r = 16 * i + 8 * half + lane / 4;
                 own[r * 32 + (j ^ r % 8) * 4 + lane % 4] =
-                    rounded<T>(sums[i][j][2 * half], sums[i][j][2 * half + 1]);
+                    rounded(sums[i][j][2 * half], sums[i][j][2 * half + 1], T());
             }
     __syncwarp();  // every lane's sums are there
     const int row = tile.row + warp / 2 * OWN, column = tile.column + warp % 2 * OWN;

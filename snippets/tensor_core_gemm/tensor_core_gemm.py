@@ -21,6 +21,7 @@ import torch
 from snippets import cuda
 
 KERNELS = cuda.Source(Path(__file__).with_suffix(".cu"))
+FIRST = cuda.Source(Path(__file__).with_name("wmma.cu"))
 MAX_SIDE = 2**31 - 256  # so that a tile's end is still an int
 TYPES = {torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 STAGES = 4
@@ -106,7 +107,8 @@ def product(a: torch.Tensor, b: torch.Tensor, way: str = "ldmatrix") -> torch.Te
     kernel += ">" if way == "wmma" else f", {_in_chunks(a, b):d}>"
     sizes = np.int32(m), np.int32(n), np.int32(k)
     strides = np.int64(a.stride(0)), np.int64(b.stride(0))
-    KERNELS.launch(kernel, tiles, 128, a, b, c, *sizes, *strides, shared=SHARED[way])
+    source = FIRST if way == "wmma" else KERNELS
+    source.launch(kernel, tiles, 128, a, b, c, *sizes, *strides, shared=SHARED[way])
     return c
 # --8<-- [end:product]
 
