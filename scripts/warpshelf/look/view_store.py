@@ -40,7 +40,7 @@ NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.sm_[0-9]+")
 DIFFERENCES = (("sass", "ptx"), ("sass", "live"), ("ptx", "line"))
 HERE = ("schema", "snippet", "digest")  # of a view, said once for all that are kept together
 SHORT = 900  # machine instructions of a view that is kept to show another way
-LONG = 1800  # of one that a reader follows line by line
+LONG = 1500  # of one that a reader follows line by line
 MOST = 80 * 1024  # bytes of what a page loads at once
 # How machine code multiplies matrices: a warp, four warps together, or the tensor core by itself.
 WAYS = {
