@@ -8,7 +8,7 @@ from close_tensors import is_close
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from snippets.rms_norm import cases, rms_norm  # noqa: E402
+from snippets.rms_norm import cases, gradients, rms_norm  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -30,12 +30,12 @@ def test_operators_keep_the_rules_of_operators(weighted: bool) -> None:
     x, r = (draw_rows(2, 3, 20, seed=seed).requires_grad_() for seed in range(2))
     weight = draw_rows(20).requires_grad_() if weighted else None
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(rms_norm.normed, (x, weight, 1e-6), test_utils=tests)
-    torch.library.opcheck(rms_norm.added_and_normed, (x, r, weight, 1e-6), test_utils=tests)
+    torch.library.opcheck(gradients.normed, (x, weight, 1e-6), test_utils=tests)
+    torch.library.opcheck(gradients.added_and_normed, (x, r, weight, 1e-6), test_utils=tests)
     x, weight = x.detach(), None if weight is None else weight.detach()
     y, _, rstd = rms_norm.forward(x, weight, 1e-6)
     given = (y, x, weight, rstd, None)
-    torch.library.opcheck(rms_norm.normed_backward, given, test_utils=tests)
+    torch.library.opcheck(gradients.normed_backward, given, test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -48,13 +48,13 @@ def test_gradients_are_those_of_a_float64_twin(weighted: bool, variant: str) -> 
     truth = norm_exactly(*twins, *([] if weighted else [None]))
     wanted = torch.autograd.grad(truth, twins, dy.double())
     mine = [x.clone().requires_grad_() for x in sources]
-    y = rms_norm.rms_norm(*mine)
+    y = gradients.rms_norm(*mine)
     assert is_close(y.detach(), truth.detach())
     found = torch.autograd.grad(y, mine, dy)
     assert all(is_close(x, due) for x, due in zip(found, wanted, strict=True))
     told = (sources[0], sources[1] if weighted else None)
     rstd = rms_norm.forward(*told, 1e-6)[2]
-    told = rms_norm.backward(dy, *told, rstd, variant=variant)
+    told = gradients.backward(dy, *told, rstd, variant=variant)
     assert all(is_close(x, due) for x, due in zip(told, wanted, strict=False))
 
 
@@ -67,7 +67,7 @@ def test_both_results_of_the_sum_have_gradients() -> None:
     truth = (norm_exactly(total, twins[2]), total)
     wanted = torch.autograd.grad(truth, twins, (dy.double(), dtotal.double()))
     mine = [x.requires_grad_() for x in sources]
-    y, total = rms_norm.add_rms_norm(*mine)
+    y, total = gradients.add_rms_norm(*mine)
     assert is_close(y.detach(), truth[0].detach()) and is_close(total.detach(), truth[1].detach())
     found = torch.autograd.grad((y, total), mine, (dy, dtotal))
     assert all(is_close(x, due) for x, due in zip(found, wanted, strict=True))
@@ -77,7 +77,7 @@ def test_both_results_of_the_sum_have_gradients() -> None:
 def test_gradients_have_the_dtype_of_what_they_are_of() -> None:
     x = draw_rows(3, 24, dtype=torch.bfloat16).requires_grad_()
     residual, weight = (draw_rows(*shape).requires_grad_() for shape in ((3, 24), (24,)))
-    y, total = rms_norm.add_rms_norm(x, residual, weight)
+    y, total = gradients.add_rms_norm(x, residual, weight)
     assert (y.dtype, total.dtype) == (torch.bfloat16, torch.float32)
     y.float().sum().backward()
     assert [each.grad.dtype for each in (x, residual, weight)] == [
@@ -90,8 +90,8 @@ def test_the_same_inputs_give_the_same_bits() -> None:
     x, weight, dy = draw_rows(70, 96), draw_rows(96, seed=1), draw_rows(70, 96, seed=2)
     for variant in cases.VARIANTS:
         y, _, rstd = rms_norm.forward(x, weight, 1e-6, variant=variant)
-        first = rms_norm.backward(dy, x, weight, rstd, variant=variant)
-        second = rms_norm.backward(dy, x, weight, rstd, variant=variant)
+        first = gradients.backward(dy, x, weight, rstd, variant=variant)
+        second = gradients.backward(dy, x, weight, rstd, variant=variant)
         assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
         assert torch.equal(y, rms_norm.forward(x, weight, 1e-6, variant=variant)[0])
 
@@ -106,8 +106,8 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     weight = draw_rows(32, seed=2)
     y, _, rstd = rms_norm.forward(x, weight, 1e-6, variant=variant)
     assert is_close(y, norm_exactly(x.double(), weight.double()), 5e-3)
-    dx, dweight = rms_norm.backward(dy, x, weight, rstd, variant=variant)
-    near = rms_norm.backward(dy.contiguous(), x.contiguous(), weight, rstd, variant=variant)
+    dx, dweight = gradients.backward(dy, x, weight, rstd, variant=variant)
+    near = gradients.backward(dy.contiguous(), x.contiguous(), weight, rstd, variant=variant)
     assert torch.equal(dx, near[0]) and torch.equal(dweight, near[1])
 
 
@@ -118,8 +118,8 @@ def test_rows_too_long_for_one_pass() -> None:
         rms_norm.forward(x, None, 1e-6, variant="one pass")
     rstd = torch.ones(1, device=DEVICE)
     with pytest.raises(ValueError, match=r"rows of 65538 bytes .* = 32768 \(backward\)"):
-        rms_norm.backward(x, x, None, rstd, variant="one pass")
-    assert rms_norm.rms_norm(x).shape == x.shape
+        gradients.backward(x, x, None, rstd, variant="one pass")
+    assert gradients.rms_norm(x).shape == x.shape
 
 
 @pytest.mark.parametrize(
@@ -135,16 +135,16 @@ def test_rows_too_long_for_one_pass() -> None:
 )
 def test_refuses_in_one_clear_line(told: tuple, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^rms_norm: .*{said}") as raised:
-        rms_norm.rms_norm(*told)
+        gradients.rms_norm(*told)
     assert "\n" not in str(raised.value)
 
 
 def test_refuses_what_does_not_fit_x() -> None:
     x = draw_rows(2, 3)
     with pytest.raises(ValueError, match=r"residual is \(3,\); with x \(2, 3\)"):
-        rms_norm.add_rms_norm(x, draw_rows(3))
+        gradients.add_rms_norm(x, draw_rows(3))
     with pytest.raises(ValueError, match=r"rstd is \(3,\) of torch.float32 on .* \(2,\)"):
-        rms_norm.backward(x, x, None, draw_rows(3))
+        gradients.backward(x, x, None, draw_rows(3))
 
 
 def test_timed_rows_of_every_length_have_a_variant() -> None:
