@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 import torch.nn.functional as F  # noqa: E402
 
-from snippets.layer_norm import cases, layer_norm  # noqa: E402
+from snippets.layer_norm import cases, gradients, layer_norm  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -29,11 +29,11 @@ def test_operators_keep_the_rules_of_operators(with_columns: bool) -> None:
         draw_rows(20, seed=seed).requires_grad_() if with_columns else None for seed in (1, 2)
     )
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(layer_norm.normed, (x, weight, bias, 1e-5), test_utils=tests)
+    torch.library.opcheck(gradients.normed, (x, weight, bias, 1e-5), test_utils=tests)
     x, weight, bias = (None if each is None else each.detach() for each in (x, weight, bias))
-    y, mean, rstd = layer_norm.normed(x, weight, bias, 1e-5)
+    y, mean, rstd = gradients.normed(x, weight, bias, 1e-5)
     given = (y, x, weight, bias, mean, rstd)
-    torch.library.opcheck(layer_norm.normed_backward, given, test_utils=tests)
+    torch.library.opcheck(gradients.normed_backward, given, test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -47,13 +47,13 @@ def test_gradients_are_those_of_a_float64_twin(kept: tuple, variant: str) -> Non
     truth = F.layer_norm(twins[0], (33,), *twins[1:])
     wanted = torch.autograd.grad(truth, [t for t in twins if t is not None], dy.double())
     mine = [None if each is None else each.clone().requires_grad_() for each in (x, *columns)]
-    y = layer_norm.layer_norm(*mine)
+    y = gradients.layer_norm(*mine)
     assert is_close(y.detach(), truth.detach())
     found = torch.autograd.grad(y, [each for each in mine if each is not None], dy)
     assert len(found) == len(sources)
     assert all(is_close(each, due) for each, due in zip(found, wanted, strict=True))
     _, mean, rstd = layer_norm.forward(x, *columns, 1e-5, variant)
-    told = layer_norm.backward(dy, x, *columns, mean, rstd, variant)
+    told = gradients.backward(dy, x, *columns, mean, rstd, variant)
     told = [each for each in told if each is not None]
     assert all(is_close(each, due) for each, due in zip(told, wanted, strict=True))
 
@@ -82,7 +82,7 @@ def test_the_same_inputs_give_the_same_bits() -> None:
     for variant in cases.VARIANTS:
         _, mean, rstd = layer_norm.forward(x, weight, weight, 1e-5, variant)
         told = (dy, x, weight, weight, mean, rstd, variant)
-        pairs = zip(layer_norm.backward(*told), layer_norm.backward(*told), strict=True)
+        pairs = zip(gradients.backward(*told), gradients.backward(*told), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
@@ -97,8 +97,8 @@ def test_offsets_pass_two_to_the_31(variant: str) -> None:
     y, mean, rstd = layer_norm.forward(x, weight, bias, 1e-5, variant)
     assert is_close(y, F.layer_norm(x.double(), (32,), weight.double(), bias.double()), 5e-3)
     told = (weight, bias, mean, rstd, variant)
-    found = layer_norm.backward(dy, x, *told)
-    near = layer_norm.backward(dy.contiguous(), x.contiguous(), *told)
+    found = gradients.backward(dy, x, *told)
+    near = gradients.backward(dy.contiguous(), x.contiguous(), *told)
     assert all(torch.equal(a, b) for a, b in zip(found, near, strict=True))
 
 
@@ -109,7 +109,7 @@ def test_rows_too_long_for_one_pass() -> None:
         layer_norm.forward(x, None, None, 1e-5, "one pass")
     one = torch.ones(1, device=DEVICE)
     with pytest.raises(ValueError, match=r"rows of 65538 bytes .* = 16384 \(backward\)"):
-        layer_norm.backward(x, x, None, None, one, one, "one pass")
+        gradients.backward(x, x, None, None, one, one, "one pass")
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_rows_too_long_for_one_pass() -> None:
 )
 def test_refuses_in_one_clear_line(told: tuple, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^layer_norm: .*{said}") as raised:
-        layer_norm.layer_norm(*told)
+        gradients.layer_norm(*told)
     assert "\n" not in str(raised.value)
 
 
 def test_backward_refuses_statistics_that_do_not_fit() -> None:
     x, one = draw_rows(2, 3), torch.ones(2, device=DEVICE)
     with pytest.raises(ValueError, match=r"layer_norm: rstd is \(3,\) of torch.float32"):
-        layer_norm.backward(x, x, None, None, one, draw_rows(3))
+        gradients.backward(x, x, None, None, one, draw_rows(3))
     with pytest.raises(ValueError, match="layer_norm: mean is .* of torch.float64"):
-        layer_norm.backward(x, x, None, None, one.double(), one)
+        gradients.backward(x, x, None, None, one.double(), one)
 
 
 def test_timed_rows_of_every_length_have_a_variant() -> None:
