@@ -11,7 +11,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from snippets.cross_entropy import cross_entropy as ce
+from snippets.cross_entropy.gradients import tiled
+from snippets.cross_entropy.logits import whole
 
 IGNORED = -100
 HELD = 2**31  # bytes of float64 logits that the reference holds at a time
@@ -54,14 +55,14 @@ def by(descriptors: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
 
     def run(which, hidden, weight, target, *more):
         told = (hidden, weight, target, IGNORED, *more)
-        return narrow(ce.tiled(*told, descriptors=descriptors), hidden)
+        return narrow(tiled(*told, descriptors=descriptors), hidden)
 
     return run
 
 
 def logits(which, hidden, weight, target, *more):
     """All logits in memory, and their gradients over them."""
-    return narrow(ce.whole(hidden, weight, target, IGNORED, *more), hidden)
+    return narrow(whole(hidden, weight, target, IGNORED, *more), hidden)
 
 
 VARIANTS = {"logits": logits, "tiles": by(False), "descriptors": by(True)}
@@ -120,7 +121,7 @@ def case(
 
 
 CASES = (
-    case("forward", 1, 1, 1, "float32", "a lane or part of -inf subtracts -inf"),
+    case("forward", 1, 1, 1, "float32", "a lane of -inf subtracts -inf"),
     case("forward", 67, 131, 17, "float32",
          "last columns of hidden dropped", "columns taken as adjacent",
          "ignored rows have a loss", "lanes are not rescaled to the row's maximum",
@@ -129,10 +130,13 @@ CASES = (
          "words past the end count as logit 0", "columns past the end count as logit 0",
          shift=-100),
     case("forward", 2, 700, 1, "float32",
-         "a tile of -inf subtracts -inf", "a lane or part of -inf subtracts -inf",
+         "a tile of -inf subtracts -inf", "a lane of -inf subtracts -inf",
+         "a part of -inf subtracts -inf",
          masked=True),
-    case("forward", 3, 4170, 3, "float32",  # more parts than are joined at a time
-         "the sum is not rescaled when the maximum grows", "joins the first parts only",
+    case("forward", 3, 8300, 3, "float32",  # more than a lane or a join has at a time
+         "a lane's sum is not rescaled when the maximum grows",
+         "the parts' sum is not rescaled when the maximum grows",
+         "joins the first parts only",
          rising=True),
     case("forward", 5, 700, 40, "float32",
          "no maximum", "rows of logits without the maximum", scale=3000),
@@ -146,12 +150,14 @@ CASES = (
     case("gradient", 1030, 70, 3, "float16",
          "rows of tiles beyond the first group taken as its own",
          "last tokens or words of a sum dropped", "ignored rows have gradients",
+         "ignored rows of logits have gradients",
          variants=["logits", "tiles"]),
     case("gradient", 9, 4170, 5, "float16",  # two slices
          "targets of every slice counted from word 0", "slices are not added up",
          "the gradient of lse is dropped", variants=["logits", "tiles"]),
     case("gradient", 70, 37, 40, "float32",
-         "logits' gradients without the target", "ignored rows have gradients"),
+         "logits' gradients without the target", "ignored rows have gradients",
+         "ignored rows of logits have gradients"),
     case("gradient", 70, 333, 72, "float16",
          "gradients as small as they are", "the second half of a tile over the first",
          weak=True, variants=["tiles", "descriptors"]),

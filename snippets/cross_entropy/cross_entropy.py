@@ -33,59 +33,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-SLICE = 4096  # columns of logits whose gradients are in memory at a time
 LOG2E = tl.constexpr(1.4426950408889634)  # exp(t) = exp2(t * LOG2E): one instruction
 LN2 = tl.constexpr(0.6931471805599453)
-
-
-# --8<-- [start:rows]
-# --8<-- [start:naive]
-@triton.jit
-def cross_entropy_rows(top_out, total_out, x_ptr, n, x_stride, LOADS: tl.constexpr,
-                       LANES: tl.constexpr, WIDTH: tl.constexpr):
-    """Of a row: maximum, and sum of exp(x - maximum)."""
-    CHUNK: tl.constexpr = LOADS * LANES * WIDTH
-    load = tl.arange(0, LOADS)[:, None, None]
-    lane = tl.arange(0, LANES)[None, :, None]
-    col = (load * LANES + lane) * WIDTH + tl.arange(0, WIDTH)[None, None, :]
-    row = tl.program_id(0).to(tl.int64)  # T * V may pass 2**31
-    # Each lane has a maximum and a sum of its own: none waits before the row ends.
-    top = tl.full([LANES], float("-inf"), tl.float32)
-    total = tl.zeros([LANES], tl.float32)
-    for start in tl.range(0, n, CHUNK):
-        here = start + col
-        x = tl.load(x_ptr + row * x_stride + here, mask=here < n, other=float("-inf"))
-        x = x.to(tl.float32)
-        higher = tl.maximum(top, tl.max(tl.max(x, axis=2), axis=0))
-        # A lane that has met only -inf subtracts 0: -inf - -inf would be NaN.
-        shift = tl.where(higher == float("-inf"), 0.0, higher)
-        weight = tl.exp2((x - shift[None, :, None]) * LOG2E)
-        total = total * tl.exp2((top - shift) * LOG2E)
-        total += tl.sum(tl.sum(weight, axis=2), axis=0)
-        top = higher
-    row_top = tl.max(top, axis=0)
-    tl.store(top_out + row, row_top)
-    shift = tl.where(row_top == float("-inf"), 0.0, row_top)
-    total = tl.sum(total * tl.exp2((top - shift) * LOG2E), axis=0)
-    tl.store(total_out + row, total)
-# --8<-- [end:naive]
-
-
-# --8<-- [start:naive-backward]
-@triton.jit
-def cross_entropy_rows_backward(x_ptr, top_ptr, rest_ptr, target_ptr, dloss_ptr,
-                                dlse_ptr, n, x_stride, CHUNK: tl.constexpr):
-    """Overwrite the logits by their gradients."""
-    row = tl.program_id(0).to(tl.int64)
-    col = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    at = x_ptr + row * x_stride + col
-    x = tl.load(at, mask=col < n, other=0.0).to(tl.float32)
-    wanted, dloss = tl.load(target_ptr + row), tl.load(dloss_ptr + row)
-    p = tl.exp2((x - tl.load(top_ptr + row)) * LOG2E - tl.load(rest_ptr + row))
-    dx = p * (dloss + tl.load(dlse_ptr + row)) - tl.where(col == wanted, dloss, 0.0)
-    tl.store(at, dx.to(x_ptr.dtype.element_ty), mask=col < n)
-# --8<-- [end:naive-backward]
-# --8<-- [end:rows]
 
 
 # --8<-- [start:tile]
@@ -129,7 +78,6 @@ def place(index, rows, cols, GROUP: tl.constexpr):
 # --8<-- [end:tile]
 
 
-# --8<-- [start:kernel]
 # --8<-- [start:forward]
 @triton.jit
 def cross_entropy_forward(top_out, total_out, picked, hidden, weight, target, h_stride,
@@ -192,78 +140,6 @@ def cross_entropy_merge(loss, lse, top_out, rest_out, picked, tops, totals, targ
     tl.store(top_out + row, top, mask=here)
     tl.store(rest_out + row, rest, mask=here)
 # --8<-- [end:merge]
-# --8<-- [end:kernel]
-
-
-# --8<-- [start:backward]
-# --8<-- [start:slice]
-@triton.jit
-def cross_entropy_slice(dx, hidden, weight, target, top, rest, dloss, dlse, unit,
-                        dx_stride, h_stride, w_stride, t, v, d, first, M: tl.constexpr,
-                        N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
-                        TMA: tl.constexpr):
-    """Gradients of the logits of v words from `first` on, in units of `unit`."""
-    tile, part = place(tl.program_id(0), tl.cdiv(t, M), tl.cdiv(v, N), GROUP)
-    x = project(hidden, weight, h_stride, w_stride, tile * M, part * N, t, v, d, M, N,
-                K, TMA)
-    row = tile * M + tl.arange(0, M)
-    col = part * N + tl.arange(0, N)
-    here = row < t
-    wanted = tl.load(target + row, mask=here, other=-1) - first
-    row_dloss = tl.load(dloss + row, mask=here, other=0.0)
-    row_dlse = tl.load(dlse + row, mask=here, other=0.0)
-    row_top = tl.load(top + row, mask=here, other=0.0)
-    row_rest = tl.load(rest + row, mask=here, other=0.0)
-    scale = 1 / tl.load(unit)
-    p = tl.exp2((x - row_top[:, None]) * LOG2E - row_rest[:, None])
-    g = p * ((row_dloss + row_dlse) * scale)[:, None]
-    hit = col[None, :] == wanted.to(tl.int32)[:, None]
-    g -= tl.where(hit, (row_dloss * scale)[:, None], 0.0)
-    at = dx + (row.to(tl.int64) * dx_stride)[:, None] + col[None, :]
-    tl.store(at, g.to(dx.dtype.element_ty), mask=here[:, None] & (col < v)[None, :])
-# --8<-- [end:slice]
-
-
-# --8<-- [start:product]
-@triton.jit
-def add_tile(out, sums, unit, x, stride, row, col, rows, cols, ADD: tl.constexpr,
-             LAST: tl.constexpr):
-    r = row + tl.arange(0, x.shape[0])
-    c = col + tl.arange(0, x.shape[1])
-    at = (r.to(tl.int64) * stride)[:, None] + c[None, :]
-    inside = (r < rows)[:, None] & (c < cols)[None, :]
-    if ADD:
-        x += tl.load(sums + at, mask=inside, other=0.0)
-    if LAST:
-        x = x * tl.load(unit)
-        tl.store(out + at, x.to(out.dtype.element_ty), mask=inside)
-    else:
-        tl.store(sums + at, x, mask=inside)
-
-
-@triton.jit
-def cross_entropy_product(out, sums, a, b, unit, out_stride, a_stride, b_stride, m, n,
-                          k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-                          GROUP: tl.constexpr, TMA: tl.constexpr,
-                          TRANSPOSED: tl.constexpr, ADD: tl.constexpr,
-                          LAST: tl.constexpr):
-    """out = unit * (sums + a b), or a^T b; but for the LAST slice, sums += a b."""
-    tile, part = place(tl.program_id(0), tl.cdiv(m, M), tl.cdiv(n, N), GROUP)
-    acc = tl.zeros([M, N], tl.float32)
-    for at in tl.range(0, k, K):
-        if TRANSPOSED:
-            left = load_tile(a, a_stride, at, tile * M, k, m, K, M, TMA).T
-        else:
-            left = load_tile(a, a_stride, tile * M, at, m, k, M, K, TMA)
-        right = load_tile(b, b_stride, at, part * N, k, n, K, N, TMA)
-        acc = tl.dot(left, right, acc, input_precision="ieee")
-    # By halves: all sums and all that is added to them would not fit in registers.
-    left, right = acc.reshape(M, 2, N // 2).permute(0, 2, 1).split()
-    row, col = tile * M, part * N
-    add_tile(out, sums, unit, left, out_stride, row, col, m, n, ADD, LAST)
-    add_tile(out, sums, unit, right, out_stride, row, col + N // 2, m, n, ADD, LAST)
-# --8<-- [end:product]
-# --8<-- [end:backward]
 
 
 # --8<-- [start:tiles]
@@ -398,168 +274,7 @@ def forward(
             t, v, d, **constants(tile, tma),
         )  # fmt: skip
         return merged(picked, tops, totals, target, ignore_index)
-
-
-def backward(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    top: torch.Tensor,
-    rest: torch.Tensor,
-    dloss: torch.Tensor,
-    dlse: torch.Tensor,
-    ignore_index: int = -100,
-    descriptors: bool | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """dhidden and dweight; a slice of the logits' gradients is in memory at a time."""
-    rows = {"top": top, "rest": rest, "dloss": dloss, "dlse": dlse}
-    t, v, d = checked(hidden, weight, target, ignore_index, **rows)
-    dhidden = torch.empty((t, d), dtype=hidden.dtype, device=hidden.device)
-    dweight = torch.empty((v, d), dtype=hidden.dtype, device=hidden.device)
-    if not (t and v and d):
-        return dhidden.zero_(), dweight.zero_()
-    target, top, rest, dlse = (x.contiguous() for x in (target, top, rest, dlse))
-    dloss, unit = scaled(target, dloss, dlse, ignore_index)
-    tma = by_descriptor(descriptors, hidden, weight)
-    tile = tile_of(tma, hidden, weight)
-    width = min(v, SLICE)
-    step = -(-width // 8) * 8  # rows begin at 16 bytes
-    dx = torch.empty((t, step), dtype=hidden.dtype, device=hidden.device)
-    sums = dhidden
-    if v > SLICE and hidden.dtype is not torch.float32:
-        sums = torch.empty((t, d), dtype=torch.float32, device=hidden.device)
-    told = constants(tile, tma)
-    tokens = triton.cdiv(t, tile.m)
-    with torch.cuda.device_of(hidden):
-        for first in range(0, v, SLICE):
-            part, given = weight[first : first + SLICE], dx[:, : min(v - first, SLICE)]
-            n = len(part)
-            h, w = hidden, part
-            if tma:
-                h, w = described(h, tile.m, tile.k), described(w, tile.n, tile.k)
-            cross_entropy_slice[(tokens * triton.cdiv(n, tile.n),)](
-                dx, h, w, target, top, rest, dloss, dlse, unit, step, hidden.stride(),
-                part.stride(), t, n, d, first, **told,
-            )  # fmt: skip
-            last = first + SLICE >= v
-            a, b = given, part
-            if tma:
-                a, b = described(a, tile.m, tile.k), described(b, tile.k, tile.n)
-            cross_entropy_product[(tokens * triton.cdiv(d, tile.n),)](
-                dhidden, sums, a, b, unit, d, given.stride(), part.stride(), t, d, n,
-                **told, TRANSPOSED=False, ADD=first > 0, LAST=last,
-            )  # fmt: skip
-            a, b = given, hidden
-            if tma:
-                a, b = described(a, tile.k, tile.m), described(b, tile.k, tile.n)
-            cross_entropy_product[(triton.cdiv(n, tile.m) * triton.cdiv(d, tile.n),)](
-                dweight[first:], dweight, a, b, unit, d, given.stride(),
-                hidden.stride(), n, d, t, **told, TRANSPOSED=True, ADD=False, LAST=True,
-            )  # fmt: skip
-    return dhidden, dweight
-
-
-def scaled(
-    target: torch.Tensor, dloss: torch.Tensor, dlse: torch.Tensor, ignore_index: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """dloss without ignored rows, and the unit of the logits' gradients, on the device.
-
-    A mean over T rows makes them smaller than float16 has numbers. In this unit none
-    passes 2**14, and one of 2**-28 of the largest keeps a bit.
-    """
-    dloss = dloss.masked_fill(target == ignore_index, 0).contiguous()
-    most = (dloss.abs() + dlse.abs()).amax()
-    return dloss, most.clamp_min(2.0**-100) * 2.0**-14
 # --8<-- [end:launch]
-
-
-# --8<-- [start:logits]
-def forward_of_logits(
-    logits: torch.Tensor, target: torch.Tensor, ignore_index: int = -100
-) -> Rows:
-    """Losses of the rows of a matrix of logits (T, V), whose columns are adjacent."""
-    t, v = logits.shape
-    width = 16 // logits.element_size()
-    block = triton.next_power_of_2(v)
-    warps = max(1, min(block // (width * 32 * 4), 16))
-    loads = max(1, min(block // (width * 32 * warps), 4))
-    tops, totals = torch.empty((2, 1, t), dtype=torch.float32, device=logits.device)
-    legal = target.clamp(0, v - 1).long()[:, None]
-    picked = logits.gather(1, legal)[:, 0].float()
-    picked = picked.masked_fill((target < 0) | (target >= v), float("nan"))
-    with torch.cuda.device_of(logits):
-        cross_entropy_rows[(t,)](
-            tops, totals, logits, v, logits.stride(0),
-            LOADS=loads, LANES=32 * warps, WIDTH=width, num_warps=warps,
-        )  # fmt: skip
-        return merged(picked, tops, totals, target, ignore_index)
-
-
-def backward_of_logits_(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    top: torch.Tensor,
-    rest: torch.Tensor,
-    dloss: torch.Tensor,
-    dlse: torch.Tensor,
-    ignore_index: int = -100,
-) -> torch.Tensor:
-    """Write the gradients of the logits over them, and return them."""
-    dloss = dloss.masked_fill(target == ignore_index, 0).contiguous()
-    t, v = logits.shape
-    chunk = 32768 // logits.element_size()  # 128 bytes for each of 256 threads
-    with torch.cuda.device_of(logits):
-        cross_entropy_rows_backward[(t, triton.cdiv(v, chunk))](
-            logits, top, rest, target, dloss, dlse, v, logits.stride(0),
-            CHUNK=chunk, num_warps=8,
-        )  # fmt: skip
-    return logits
-
-
-def whole(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    ignore_index: int = -100,
-    dloss: torch.Tensor | None = None,
-    dlse: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, ...]:
-    """The naive way, all logits in memory: loss and lse; with dloss gradients too."""
-    told = {"dloss": dloss, "dlse": dlse}
-    t, v, d = checked(hidden, weight, target, ignore_index, **told)
-    if not (t and v and d):
-        rows = trivial(hidden, v, target, ignore_index)
-        none = torch.zeros_like(hidden), torch.zeros_like(weight)
-        return rows[:2] if dloss is None else (*rows[:2], *none)
-    logits = hidden @ weight.T  # rounded to the dtype of both
-    target = target.contiguous()
-    rows = forward_of_logits(logits, target, ignore_index)
-    if dloss is None:
-        return rows[:2]
-    dlse = torch.zeros_like(dloss) if dlse is None else dlse
-    dx = backward_of_logits_(
-        logits, target, rows.top, rows.rest, dloss, dlse.contiguous(), ignore_index
-    )
-    return *rows[:2], dx @ weight, dx.T @ hidden
-# --8<-- [end:logits]
-
-
-def tiled(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    ignore_index: int = -100,
-    dloss: torch.Tensor | None = None,
-    dlse: torch.Tensor | None = None,
-    descriptors: bool | None = None,
-) -> tuple[torch.Tensor, ...]:
-    """The same, logits in tiles."""
-    rows = forward(hidden, weight, target, ignore_index, descriptors)
-    if dloss is None:
-        return rows[:2]
-    dlse = torch.zeros_like(dloss) if dlse is None else dlse
-    given = (rows.top, rows.rest, dloss, dlse, ignore_index, descriptors)
-    return *rows[:2], *backward(hidden, weight, target, *given)
 
 
 def trivial(
@@ -657,104 +372,17 @@ def check_targets(target: torch.Tensor, v: int, ignore_index: int) -> None:
         torch._assert_async(legal.all(), "cross_entropy: a target is out of range")
 
 
-# --8<-- [start:operator]
-@torch.library.custom_op("warpshelf::cross_entropy", mutates_args=())
-def rows_of(
-    hidden: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, ignore_index: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return tuple(forward(hidden, weight, target, ignore_index))
-
-
-@torch.library.custom_op("warpshelf::cross_entropy_backward", mutates_args=())
-def rows_backward(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    top: torch.Tensor,
-    rest: torch.Tensor,
-    dloss: torch.Tensor,
-    dlse: torch.Tensor,
-    ignore_index: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return backward(hidden, weight, target, top, rest, dloss, dlse, ignore_index)
-
-
-@rows_of.register_fake
-def _(hidden, weight, target, ignore_index):
-    row = hidden.new_empty(hidden.shape[0], dtype=torch.float32)
-    return tuple(torch.empty_like(row) for _ in range(4))
-
-
-@rows_backward.register_fake
-def _(hidden, weight, target, top, rest, dloss, dlse, ignore_index):
-    return hidden.new_empty(hidden.shape), weight.new_empty(weight.shape)
-
-
-def remember(ctx, inputs, output) -> None:
-    hidden, weight, target, ctx.ignore_index = inputs
-    _, _, top, rest = output
-    ctx.mark_non_differentiable(top, rest)
-    ctx.save_for_backward(hidden, weight, target, top, rest)
-
-
-def gradients(ctx, dloss, dlse, dtop, drest):
-    given = (*ctx.saved_tensors, dloss, dlse, ctx.ignore_index)
-    return *rows_backward(*given), None, None
-
-
-rows_of.register_autograd(gradients, setup_context=remember)
-
-
-def losses(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    ignore_index: int = -100,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """loss and lse of each row, both differentiable; lse of ignored rows too."""
-    if hidden.ndim == 0 or hidden.shape[:-1] != target.shape:
-        raise ValueError(
-            f"cross_entropy: target is {tuple(target.shape)}, hidden "
-            f"{tuple(hidden.shape)}; give each row of hidden a target"
-        )
-    rows = hidden.reshape(target.numel(), hidden.shape[-1])
-    targets = target.reshape(-1)
-    check_forms(rows, weight, targets)
-    loss, lse, _, _ = rows_of(rows, weight, targets, ignore_index)
-    return loss.view(target.shape), lse.view(target.shape)
-
-
-def cross_entropy(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """As torch's cross_entropy(hidden @ weight.T, target), in float32."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(
-            f"cross_entropy: reduction {reduction!r} is none of mean, sum, none; "
-            "choose one"
-        )
-    loss, _ = losses(hidden, weight, target, ignore_index)
-    if reduction == "none":
-        return loss
-    total = loss.sum()
-    # The count stays on the device. With all rows ignored the mean is NaN, as torch's.
-    return total if reduction == "sum" else total / (target != ignore_index).sum()
-# --8<-- [end:operator]
-
-
 def demo(device: str) -> None:
     """Losses and gradients against float64, logits of 1e4, and bytes never written."""
+    from snippets.cross_entropy import gradients  # which imports this file
+
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(70, 48, generator=generator).to(device, torch.float16)
     weight = torch.randn(1000, 48, generator=generator).to(device, torch.float16)
     target = torch.randint(1000, (70,), generator=generator).to(device)
     target[::7] = -100
     leaves = [x.clone().requires_grad_() for x in (hidden, weight)]
-    loss = cross_entropy(*leaves, target)
+    loss = gradients.cross_entropy(*leaves, target)
     loss.backward()
     exact = [x.double().requires_grad_() for x in (hidden, weight)]
     truth = torch.nn.functional.cross_entropy(exact[0] @ exact[1].T, target)
@@ -766,7 +394,7 @@ def demo(device: str) -> None:
         print(f"gradient of {name} within 1e-3 of float64: {close}")
     rows = torch.tensor([[1e4], [-1e4]], device=device)
     words = torch.tensor([[1.0], [0.9999], [-1.0]], device=device)
-    loss, lse = losses(rows, words, torch.tensor([1, 2], device=device))
+    loss, lse = gradients.losses(rows, words, torch.tensor([1, 2], device=device))
     shown = ", ".join(f"{x:.4f}" for x in [*loss.tolist(), *lse.tolist()])
     print(f"logits of 1e4: losses and lse {shown}")
     t, v, d, b = 8192, 128256, 4096, 2
@@ -774,10 +402,10 @@ def demo(device: str) -> None:
     print(f"  all logits        {t * v * b:13,} bytes, never written")
     tiles = triton.cdiv(v, TILES["pointers"].n)
     print(f"  parts of rows     {8 * t * tiles:13,} bytes, forward")
-    print(f"  a slice, backward {t * SLICE * b:13,} bytes")
+    print(f"  a slice, backward {t * gradients.SLICE * b:13,} bytes")
     print(f"  float32 sums      {t * d * 4:13,} bytes, backward")
     try:
-        cross_entropy(hidden.cpu(), weight.cpu(), target.cpu() + 1000)
+        gradients.cross_entropy(hidden.cpu(), weight.cpu(), target.cpu() + 1000)
     except ValueError as error:
         print(error)
 

@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 import torch.nn.functional as F  # noqa: E402
 
 from snippets.cross_entropy import cross_entropy as ce  # noqa: E402
+from snippets.cross_entropy import gradients  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -33,10 +34,10 @@ def test_operators_keep_the_rules_of_operators() -> None:
     hidden, weight, target = draw_hidden_and_targets()
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     given = (*copy_to_leaves(hidden, weight), target, -100)
-    torch.library.opcheck(ce.rows_of, given, test_utils=tests)
+    torch.library.opcheck(gradients.rows_of, given, test_utils=tests)
     _, lse, top, rest = ce.forward(hidden, weight, target)
     given = (hidden, weight, target, top, rest, torch.ones_like(lse), lse, -100)
-    torch.library.opcheck(ce.rows_backward, given, test_utils=tests)
+    torch.library.opcheck(gradients.rows_backward, given, test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
@@ -44,7 +45,7 @@ def test_operators_keep_the_rules_of_operators() -> None:
 def test_loss_and_gradients_are_those_of_torch_in_float64(reduction: str) -> None:
     hidden, weight, target = draw_hidden_and_targets()
     ours, exact = copy_to_leaves(hidden, weight), copy_to_leaves(hidden.double(), weight.double())
-    loss = ce.cross_entropy(*ours, target, reduction=reduction)
+    loss = gradients.cross_entropy(*ours, target, reduction=reduction)
     truth = F.cross_entropy(exact[0] @ exact[1].T, target, reduction=reduction)
     assert is_close(loss, truth)
     share = torch.linspace(1, 2, loss.numel(), device=DEVICE).view(loss.shape)
@@ -57,7 +58,7 @@ def test_lse_gives_a_z_loss_and_smooth_labels() -> None:
     hidden, weight, target = draw_hidden_and_targets()
     target = target.clamp_min(0)
     ours, exact = copy_to_leaves(hidden, weight), copy_to_leaves(hidden.double(), weight.double())
-    loss, lse = ce.losses(*ours, target)
+    loss, lse = gradients.losses(*ours, target)
     smooth = 0.9 * loss + 0.1 * (lse - ours[0] @ ours[1].mean(0))
     (smooth + 1e-2 * lse**2).mean().backward()
     x = exact[0] @ exact[1].T
@@ -72,7 +73,7 @@ def test_lse_gives_a_z_loss_and_smooth_labels() -> None:
 def test_losses_of_narrow_inputs_are_float32(dtype: torch.dtype, descriptors: bool) -> None:
     hidden, weight, target = draw_hidden_and_targets(t=33, v=300, d=40, dtype=dtype)
     assert ce.by_descriptor(descriptors, hidden, weight) is descriptors
-    loss, lse = ce.tiled(hidden, weight, target, descriptors=descriptors)
+    loss, lse = gradients.tiled(hidden, weight, target, descriptors=descriptors)
     x = hidden.double() @ weight.double().T
     assert is_close(loss, F.cross_entropy(x, target, reduction="none"))
     assert is_close(lse, torch.logsumexp(x, -1))
@@ -81,8 +82,8 @@ def test_losses_of_narrow_inputs_are_float32(dtype: torch.dtype, descriptors: bo
 @pytest.mark.exhaustive("shapes beyond its cases")
 def test_more_dimensions_are_rows() -> None:
     hidden, weight, target = draw_hidden_and_targets(t=12)
-    rows = ce.cross_entropy(hidden, weight, target, reduction="none")
-    shaped = ce.cross_entropy(
+    rows = gradients.cross_entropy(hidden, weight, target, reduction="none")
+    shaped = gradients.cross_entropy(
         hidden.view(3, 4, -1), weight, target.view(3, 4).int(), reduction="none"
     )
     assert torch.equal(shaped, rows.view(3, 4))
@@ -91,15 +92,15 @@ def test_more_dimensions_are_rows() -> None:
 def test_all_ignored_is_nan_by_mean_and_0_by_sum_as_torch_has_it() -> None:
     hidden, weight, target = draw_hidden_and_targets()
     target = torch.full_like(target, 7)
-    assert ce.cross_entropy(hidden, weight, target, ignore_index=7).isnan()
-    assert ce.cross_entropy(hidden, weight, target, ignore_index=7, reduction="sum") == 0
+    assert gradients.cross_entropy(hidden, weight, target, ignore_index=7).isnan()
+    assert gradients.cross_entropy(hidden, weight, target, ignore_index=7, reduction="sum") == 0
 
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
     hidden, weight, target = draw_hidden_and_targets(t=70, v=300, d=40, dtype=torch.float16)
     dloss = torch.ones(70, device=DEVICE)
-    first, second = (ce.tiled(hidden, weight, target, -100, dloss) for _ in range(2))
+    first, second = (gradients.tiled(hidden, weight, target, -100, dloss) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
@@ -111,8 +112,8 @@ def test_rows_may_begin_beyond_2_to_the_31_elements() -> None:
     hidden, weight, target = draw_hidden_and_targets(t=3, v=20, d=16, dtype=torch.float16)
     far = storage.as_strided((3, 16), (apart, 1))
     far.copy_(hidden)
-    expected = ce.tiled(hidden, weight, target, descriptors=False)
-    assert torch.equal(ce.tiled(far, weight, target, descriptors=False)[1], expected[1])
+    expected = gradients.tiled(hidden, weight, target, descriptors=False)
+    assert torch.equal(gradients.tiled(far, weight, target, descriptors=False)[1], expected[1])
 
 
 @pytest.mark.parametrize("wrong", [70, -1, 2**40])
@@ -120,14 +121,14 @@ def test_a_target_out_of_range_is_named_on_a_cpu(wrong: int) -> None:
     hidden, weight, target = (x.cpu() for x in draw_hidden_and_targets())
     target[2] = wrong
     with pytest.raises(ValueError, match=rf"cross_entropy: target {wrong} of row 2 is not"):
-        ce.cross_entropy(hidden, weight, target)
+        gradients.cross_entropy(hidden, weight, target)
 
 
 def test_a_target_out_of_range_has_no_address_and_no_loss(monkeypatch) -> None:
     hidden, weight, target = draw_hidden_and_targets()
     target[2] = 2**40
     monkeypatch.setattr(ce, "check_targets", lambda *told: None)  # as on a GPU, at first
-    loss, lse = ce.tiled(hidden, weight, target)
+    loss, lse = gradients.tiled(hidden, weight, target)
     assert loss.isnan().nonzero().tolist() == [[2]]
     assert not lse.isnan().any()
 
@@ -147,7 +148,7 @@ def test_a_target_out_of_range_has_no_address_and_no_loss(monkeypatch) -> None:
 )
 def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^cross_entropy: .*{said}") as raised:
-        ce.cross_entropy(*change(*draw_hidden_and_targets()))
+        gradients.cross_entropy(*change(*draw_hidden_and_targets()))
     assert "\n" not in str(raised.value)
 
 
