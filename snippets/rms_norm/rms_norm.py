@@ -83,6 +83,8 @@ def add_rms_norm_one_pass(y_ptr, total_ptr, rstd_ptr, x_ptr, r_ptr, w_ptr, m, n,
     tl.store(total_ptr + row[:, None] * n + col, x, mask=here,
              eviction_policy="evict_first")
     x = x.to(tl.float32)
+    # As x * x it would be fused with the addition of a neighbour lane, a * a + b * b,
+    # one product rounded and the other not: lanes would differ in the sum of a row.
     rstd = tl.rsqrt(tl.sum(libdevice.mul_rn(x, x), axis=1) / n + eps)
     tl.store(rstd_ptr + row, rstd, mask=row < m)
     y = x * rstd[:, None]
