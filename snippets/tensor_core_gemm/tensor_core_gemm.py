@@ -78,6 +78,10 @@ def product(a: torch.Tensor, b: torch.Tensor, way: str = "ldmatrix") -> torch.Te
         raise TypeError(
             f"tensor_core_gemm: a is {a.dtype} and b is {b.dtype}; convert one of them"
         )
+    if a.device != b.device:
+        raise ValueError(
+            f"tensor_core_gemm: a is on {a.device} and b on {b.device}; move one"
+        )
     (m, k), n = a.shape, b.shape[1]
     if b.shape[0] != k:
         raise ValueError(
