@@ -20,12 +20,15 @@ PARTS = ("kernels", "models", "training", "tools", "sessions")
 CODE = {  # variables of a program that a page, or the pages of a folder, speak of
     "kernels/attention/": {"M", "N", "(B, H, S, D)", "(B, S, H, D)", "(T, H, D)"},
     "kernels/bank-conflicts/": {"b"},
-    "kernels/gemm/": {"x", "y"},
+    "kernels/gemm/": {"x", "y", ".T", "a", "b"},
+    "kernels/normalization/": {"x * x"},
+    "kernels/stencils/": {"n"},
+    "tools/benchmarks.md": {"1c36d50"},
     "kernels/memory-bandwidth/": {"1c36d50"},
     "kernels/warp-primitives/": {"i"},
     "sessions/02-flash-attention.md": {"M", "O", "P"},
     "tools/index.md": {"a + b"},
-    "tools/profiling/": {"-t"},
+    "tools/profiling/": {"-t", "6 N"},
     "sessions/01-gpu-architecture-cuda-nccl.md": {"out = a + b"},
 }
 

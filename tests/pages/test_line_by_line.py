@@ -24,13 +24,14 @@ from browser import (
     source_row,
 )
 from conftest import ROOT
-from made_up_records import make_exhibit, make_verified, show_evidence
+from made_up_records import make_exhibit, make_verified
 from made_up_views import ARCHS, make_view, repeat_view
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from warpshelf.look.view import view_name
 from warpshelf.look.view_store import compress_view as page_of
 from warpshelf.look.view_store import summarize_view
+from warpshelf.render.views import views_table
 
 ASSETS = ROOT / "docs" / "assets"
 LAZY = ("look.js", "lanes.js", "look.css")
@@ -71,7 +72,7 @@ def views_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         place = folder / "views" / "softmax" / f"{view_name(one)}.json.gz"
         place.write_bytes(page_of(one))
     views = [summarize_view(one, True) for one in (*made, lost)]
-    text = show_evidence(make_exhibit(make_verified(), views=views)).replace(
+    text = views_table(make_exhibit(make_verified(), views=views)).replace(
         "<details", "<details open"
     )
     (folder / "page").mkdir()
@@ -436,5 +437,5 @@ def test_without_scripts_the_table_is_there(browser: Browser, views_origin: str)
 def test_scripts_are_small() -> None:
     """What every page loads, and what is loaded once a view is opened, compressed."""
     sizes = {name: len(gzip.compress((ASSETS / name).read_bytes())) for name in LAZY}
-    assert len(gzip.compress((ASSETS / "opener.js").read_bytes())) < 1024
+    assert len(gzip.compress((ASSETS / "opener.js").read_bytes())) < 1536
     assert sizes["look.js"] + sizes["lanes.js"] < 14 * 1024 and sum(sizes.values()) < 14 * 1024

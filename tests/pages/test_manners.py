@@ -53,6 +53,7 @@ def page_heads(site: Path) -> dict[str, Head]:
     return {
         path.relative_to(site).as_posix().removesuffix("index.html"): Head(path)
         for path in sorted(site.rglob("*.html"))
+        if path.parent.name != "evidence"  # without the theme
     }
 
 

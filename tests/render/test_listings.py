@@ -253,7 +253,9 @@ def collect_links() -> dict[str, tuple[Listing, str]]:
         rows = [
             row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
         ]
-        for listing in build_snippet_pages.code_listings(one):
+        for listing in filter(None, build_snippet_pages.code_listings(one)):
+            if not listing.label:
+                continue  # a module beside it
             link = listings.explorer_link(listing, sorted(set(rows)), one.calls)
             if link:
                 found[listing.name] = (listing, link)
