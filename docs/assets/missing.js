@@ -51,7 +51,7 @@
   const pages = new Map(); // by address, so that what stands twice is offered once
   const links = document.querySelectorAll(".md-nav--primary a.md-nav__link[href]");
   for (const link of [...document.getElementById("ws-pages").content.querySelectorAll("a"), ...links]) {
-    const { origin, pathname, href } = new URL(link.href);
+    const { origin, pathname, href } = new URL(link.getAttribute("href"), location.href);
     const title = link.textContent.trim().replace(/\s+/g, " ");
     if (origin !== home.origin || !title || pages.has(pathname)) continue;
     const own = pathname.slice(home.pathname.length);
