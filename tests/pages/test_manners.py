@@ -117,7 +117,8 @@ def test_icons(page_heads: dict[str, Head], site: Path) -> None:
 def test_no_marks_of_paragraphs_on_the_front_page(wide_visit: Visit) -> None:
     seen = "marks => marks.filter(mark => mark.checkVisibility()).length"
     assert wide_visit.open_page("").eval_on_selector_all(".headerlink", seen) == 0
-    assert wide_visit.open_page("about/numbers/verify/").eval_on_selector_all(".headerlink", seen) > 2
+    tab = wide_visit.open_page("about/numbers/verify/")
+    assert tab.eval_on_selector_all(".headerlink", seen) > 2
 
 
 # A page that is not there.
