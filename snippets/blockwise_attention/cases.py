@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from snippets.blockwise_attention import blockwise_attention as blockwise
-from snippets.blockwise_attention import feed_forward
+from snippets.blockwise_attention import feed_forward, merge_kernel
 from snippets.blockwise_attention import merge as plain
 
 HALF = (torch.float16, torch.bfloat16)
@@ -19,11 +19,12 @@ MOVES = {"spilled_bytes": 0, "sectors_over_ideal": 1.05, "matrix_instructions": 
 LIMITS = {
     "*": {"shared_bytes": 227 * 1024},
     # Lanes of a float32 side move 16 bytes, of a 16-bit side beside it 8, of an lse 4.
+    "merge_row": {"spilled_bytes": 0, "matrix_instructions": False},
     "merge_forward": {**MOVES, "warps": 48, "wide_accesses": 0.4},
     "merge_backward": {**MOVES, "warps": 40, "wide_accesses": 0.8},
     "flash_forward": {"matrix_instructions": True},
 }
-MERGES = ["merge", "in place"]
+MERGES = ["row", "merge", "in place"]
 WAYS = ["one pass", "chunks"]
 
 
@@ -40,9 +41,9 @@ def case(which: str, dtype: str, *kills: str, **sizes: object) -> dict:
         wide = dtype if dtype == other else "float32"
         row |= {"out": [wide, "float32"], "variants": MERGES}
         if wide != dtype:
-            row["variants"] = MERGES[:1]  # in place a sum cannot become wider
+            row["variants"] = MERGES[:2]  # in place a sum cannot become wider
     elif which == "merge backward":
-        row |= {"out": [dtype, "float32", other, "float32"], "variants": MERGES[:1]}
+        row |= {"out": [dtype, "float32", other, "float32"], "variants": ["merge"]}
     else:
         row["variants"] = WAYS
         if which == "attention":
@@ -60,9 +61,10 @@ def attention(which: str, m: int, n: int, queries: int, keys: int, *kills: str, 
 CASES = (
     case("merge", "float32", "-inf is subtracted from -inf", "log2 for log",
          "a row without keys is read", "rows are as far apart as those of out1",
-         b=1, h=1, s=17, d=1),
+         "row by row, a row without keys is read", b=1, h=1, s=17, d=1),
     case("merge", "float32", "the maximum is left out", "takes the second lse whole",
-         "heads lie in one run", b=2, h=3, s=5, d=127, scale=1e4),
+         "heads lie in one run", "row by row, the last columns missing",
+         "row by row, sides are swapped", b=2, h=3, s=5, d=127, scale=1e4),
     case("merge", "float32", "the sum is not divided",
          "sides are swapped", "in place before all have read",
          b=1, h=2, s=33, d=260, scale=1.0),
@@ -262,15 +264,20 @@ def attention_gradients(causal, scale, q, k, v, lse, dout) -> tuple[torch.Tensor
 def merged(which: str, *told) -> tuple[torch.Tensor, ...]:
     """The merge, or its gradient, in tensors of their own."""
     if which == "merge":
-        return blockwise.merge(*told)
+        return merge_kernel.merge(*told)
     *given, dout, dlse = told
-    return blockwise.merge_gradients(dout, dlse, *given)
+    return merge_kernel.merge_gradients(dout, dlse, *given)
+
+
+def by_row(which: str, *told) -> tuple[torch.Tensor, ...]:
+    """The merge by a program for each row."""
+    return blockwise.merge_by_row(*told)
 
 
 def in_place(which: str, *told) -> tuple[torch.Tensor, ...]:
     """The merge into copies of the first side."""
     out, lse = told[0].clone(), told[1].clone()
-    blockwise.merge_into(out, lse, out, lse, *told[2:])
+    merge_kernel.merge_into(out, lse, out, lse, *told[2:])
     return out, lse
 
 
@@ -305,6 +312,7 @@ def by_blocks(
 
 
 VARIANTS = {
+    "row": by_row,
     "merge": merged,
     "in place": in_place,
     "one pass": one_pass,

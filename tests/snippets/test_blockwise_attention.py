@@ -16,7 +16,7 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from snippets.blockwise_attention import blockwise_attention as blockwise  # noqa: E402
-from snippets.blockwise_attention import cases, feed_forward  # noqa: E402
+from snippets.blockwise_attention import cases, feed_forward, merge_kernel  # noqa: E402
 from snippets.blockwise_attention.merge import merge  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -84,14 +84,15 @@ def test_the_kernel_keeps_the_same_laws(pairs) -> None:
     """All rows in one launch; float32, so that rounding is a part in 10**7 of the largest."""
     rows = [[make_side(pair[k], torch.float32) for pair in pairs] for k in (0, 1)]
     left, right = ([torch.cat(x).to(DEVICE) for x in zip(*rows[k], strict=True)] for k in (0, 1))
-    here = blockwise.merge(*left, *right)
-    assert all(torch.equal(x, y) for x, y in zip(here, blockwise.merge(*right, *left), strict=True))
+    here = merge_kernel.merge(*left, *right)
+    there = merge_kernel.merge(*right, *left)
+    assert all(torch.equal(x, y) for x, y in zip(here, there, strict=True))
     truth = merge(*(x.double() for x in (*left, *right)))
     assert torch.equal(here[1] == -math.inf, truth[1] == -math.inf)
     seen = truth[1] > -math.inf
     assert sides_agree((here[0].double(), here[1].double()[seen]), (truth[0], truth[1][seen]), 1e-6)
     none = [torch.full_like(left[0], math.nan), torch.full_like(left[1], -math.inf)]
-    for merged in (blockwise.merge(*left, *none), blockwise.merge(*none, *left)):
+    for merged in (merge_kernel.merge(*left, *none), merge_kernel.merge(*none, *left)):
         assert torch.equal(merged[0], left[0].nan_to_num(0.0)) and torch.equal(merged[1], left[1])
 
 
@@ -131,19 +132,19 @@ RULES = ("test_schema", "test_autograd_registration", "test_faketensor")
 @pytest.mark.parametrize("other", [torch.float32, torch.bfloat16], ids=str)
 def test_merge_operators_keep_the_rules_of_operators(other: torch.dtype) -> None:
     given = draw_sides(torch.float32, other)
-    torch.library.opcheck(blockwise.merge_attention, given, test_utils=RULES)
+    torch.library.opcheck(merge_kernel.merge_attention, given, test_utils=RULES)
     plain = [x.detach() for x in given]
-    out, lse = blockwise.merge(*plain)
+    out, lse = merge_kernel.merge(*plain)
     for dlse in (None, lse):
         told = (out, dlse, *plain)
-        torch.library.opcheck(blockwise.merge_attention_backward, told, test_utils=RULES)
-    torch.library.opcheck(blockwise.merge_attention_, tuple(plain), test_utils=RULES)
+        torch.library.opcheck(merge_kernel.merge_attention_backward, told, test_utils=RULES)
+    torch.library.opcheck(merge_kernel.merge_attention_, tuple(plain), test_utils=RULES)
 
 
 def test_merge_in_place_is_the_merge() -> None:
     given = [x.detach() for x in draw_sides(torch.float32, torch.bfloat16)]
-    out, lse = blockwise.merge(*given)
-    blockwise.merge_attention_(*given)
+    out, lse = merge_kernel.merge(*given)
+    merge_kernel.merge_attention_(*given)
     assert torch.equal(given[0], out) and torch.equal(given[1], lse)
 
 
@@ -157,9 +158,9 @@ def test_merge_gradients_arrive_through_autograd(what: str) -> None:
         return sum([(out**2).sum() * (what != "lse"), (lse**3).sum() * (what != "out")])
 
     if what == "both":
-        sum_powers(blockwise.merge_attention(*leaves)).backward()
+        sum_powers(merge_kernel.merge_attention(*leaves)).backward()
     else:  # the other one is not used at all
-        pair = blockwise.merge_attention(*leaves)
+        pair = merge_kernel.merge_attention(*leaves)
         (pair[0] ** 2 if what == "out" else pair[1] ** 3).sum().backward()
     sum_powers(merge(*exact)).backward()
     for leaf, due in zip(leaves, exact, strict=True):
@@ -181,8 +182,8 @@ def test_rows_are_taken_in_as_few_runs_as_all_tensors_allow(strides, expected) -
     wanted = [list(x) for x in expected]
     for index, x in enumerate(wanted[1:], 1):
         wanted[index] = [4 if step == 20 else 12 if step == 60 else step for step in x]
-    assert blockwise.runs(sizes, scaled) == wanted
-    assert blockwise.runs((1, 5, 1), [(9, 2, 7)]) == [[5, 1, 1], [2, 0, 0]]
+    assert merge_kernel.runs(sizes, scaled) == wanted
+    assert merge_kernel.runs((1, 5, 1), [(9, 2, 7)]) == [[5, 1, 1], [2, 0, 0]]
 
 
 def test_rows_past_2_to_the_31_elements_are_reached() -> None:
@@ -193,7 +194,7 @@ def test_rows_past_2_to_the_31_elements_are_reached() -> None:
     out.copy_(torch.arange(32.0).view(2, 16))
     lse = torch.zeros(2, device=DEVICE)
     other = torch.ones(2, 16, dtype=torch.float16, device=DEVICE)
-    blockwise.merge_into(out, lse, out, lse, other, torch.zeros_like(lse))
+    merge_kernel.merge_into(out, lse, out, lse, other, torch.zeros_like(lse))
     assert out.tolist() == ((torch.arange(32.0).view(2, 16) + 1) / 2).tolist()
 
 
@@ -223,7 +224,7 @@ def test_rows_past_2_to_the_31_elements_are_reached() -> None:
 def test_merge_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     given = [x.detach() for x in draw_sides()]
     with pytest.raises(error, match=f"^blockwise_attention: .*{said}") as raised:
-        blockwise.merge(*change(*given))
+        merge_kernel.merge(*change(*given))
     assert "\n" not in str(raised.value)
 
 
