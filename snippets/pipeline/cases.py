@@ -21,7 +21,7 @@ from snippets.pipeline.stage import (
     on_one_process,
     whole,
 )
-from snippets.pipeline_schedules.pipeline_schedules import Kind
+from snippets.pipeline_schedules.schedule import Kind
 
 NEEDS = {"seconds": 240}
 LIMIT = 1e-12  # relative: thousands of float64 roundings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from snippets.pipeline_schedules.pipeline_schedules import Kind, Pass, Schedule
+from snippets.pipeline_schedules.schedule import Kind, Pass, Schedule
 
 
 class Move(NamedTuple):

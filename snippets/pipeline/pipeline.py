@@ -22,7 +22,7 @@ from snippets import ranks
 from snippets.pipeline.parking import Move
 from snippets.pipeline.plan import SCHEDULES, Message, Place, Plan
 from snippets.pipeline.stage import WIDTH, Parameters, Slice, Stashed, whole
-from snippets.pipeline_schedules.pipeline_schedules import Kind, Pass
+from snippets.pipeline_schedules.schedule import Kind, Pass
 
 B, H = 3, 8  # rows of a micro-batch, columns
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from snippets.pipeline.parking import Move, parked
 from snippets.pipeline_schedules import pipeline_schedules as tables
-from snippets.pipeline_schedules.pipeline_schedules import Kind, Pass, Schedule
+from snippets.pipeline_schedules.schedule import Kind, Pass, Schedule
 
 SCHEDULES: dict[str, Callable[[int, int], Schedule]] = {
     "GPipe": tables.gpipe,

@@ -13,7 +13,7 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from snippets import ranks
 from snippets.pipeline.pipeline import B, H
 from snippets.pipeline.stage import Parameters, whole
-from snippets.pipeline_schedules.pipeline_schedules import Kind, Slot, Task
+from snippets.pipeline_schedules.schedule import Kind, Slot, Task
 
 NAMES = {  # ours: torch's
     "GPipe": "ScheduleGPipe",

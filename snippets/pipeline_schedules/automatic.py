@@ -8,7 +8,7 @@ from itertools import product
 
 from snippets.pipeline_schedules import clock
 from snippets.pipeline_schedules.clock import Run, Times
-from snippets.pipeline_schedules.pipeline_schedules import Kind, Slot, Task, timed
+from snippets.pipeline_schedules.schedule import Kind, Slot, Task, timed
 
 EPSILON = 1e-9  # activations and times that differ by less are one
 

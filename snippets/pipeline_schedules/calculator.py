@@ -9,7 +9,7 @@ from snippets.pipeline_schedules import clock
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from snippets.pipeline_schedules.automatic import automatic
 from snippets.pipeline_schedules.clock import Run, Table, Times
-from snippets.pipeline_schedules.pipeline_schedules import Schedule
+from snippets.pipeline_schedules.schedule import Schedule
 
 SEARCHED = "searched"
 BUILDERS: dict[str, Callable[[int, int, int], Schedule]] = {

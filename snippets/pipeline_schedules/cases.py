@@ -9,7 +9,7 @@ from snippets.pipeline_schedules import clock, measured
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from snippets.pipeline_schedules.automatic import automatic
 from snippets.pipeline_schedules.clock import Times
-from snippets.pipeline_schedules.pipeline_schedules import Costs, Schedule
+from snippets.pipeline_schedules.schedule import Costs, Schedule
 
 # p and m for which every formula is published: p even, m even, a multiple and >= 2 p.
 SIZES = ((2, 6), (4, 8), (4, 32), (8, 24))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from snippets.pipeline_schedules.pipeline_schedules import Kind, Pass, Schedule
+from snippets.pipeline_schedules.schedule import Kind, Pass, Schedule
 
 FIRST, NOBODY = -1, -2  # before a rank's first pass; whom a pass waits for that has all
 

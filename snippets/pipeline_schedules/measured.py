@@ -13,7 +13,7 @@ from snippets.pipeline_schedules import clock
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from snippets.pipeline_schedules.automatic import automatic
 from snippets.pipeline_schedules.clock import Run, Table, Times
-from snippets.pipeline_schedules.pipeline_schedules import Schedule
+from snippets.pipeline_schedules.schedule import Schedule
 
 FOLDER = Path(__file__).parent
 PAPER = "Zero bubble, 2024"

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from snippets.pipeline_schedules import pipeline_schedules as tables
 from snippets.pipeline_schedules.clock import Table, Times
-from snippets.pipeline_schedules.pipeline_schedules import Schedule
+from snippets.pipeline_schedules.schedule import Schedule
 from snippets.simulator import checkpoints
 
 SCHEDULES: dict[str, Callable[[int, int, int], Schedule]] = {

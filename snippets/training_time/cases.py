@@ -13,6 +13,7 @@ from snippets.facts import fact
 from snippets.model_flops import model_flops as arithmetic
 from snippets.model_flops.model_flops import MODELS, Decoder, Experts, Latent
 from snippets.pipeline_schedules import pipeline_schedules as schedules
+from snippets.pipeline_schedules.schedule import Costs
 from snippets.training_time import layers
 from snippets.training_time import training_time as model
 from snippets.training_time.kernels import GPUS, START, Product
@@ -235,7 +236,7 @@ def bubble_facts() -> list[dict[str, Any]]:
     rows, ways = [], [3.0, 7.0]
     for p, m, v in ((4, 8, 1), (8, 16, 1), (4, 8, 3), (8, 16, 2)):
         plan = Plan(p, m, 1, 64, 1, p, chunks=v)
-        costs = schedules.Costs(3, 4, 3)
+        costs = Costs(3, 4, 3)
         made = schedules.one_f_one_b(p, m, costs)
         if v > 1:  # whose unit of time is a chunk's
             made = schedules.interleaved(p, m, v, costs)

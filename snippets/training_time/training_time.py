@@ -22,6 +22,7 @@ from snippets.comm_model import comm_model as comm
 from snippets.model_flops import model_flops as arithmetic
 from snippets.model_flops.model_flops import Decoder
 from snippets.pipeline_schedules import pipeline_schedules as schedules
+from snippets.pipeline_schedules.schedule import Costs
 from snippets.training_time import layers
 from snippets.training_time.kernels import BYTES, GPUS, Product, passes
 from snippets.training_time.layers import Plan, Stack, Ways
@@ -201,7 +202,7 @@ def bubble(plan: Plan, ways: Ways, weights: float) -> float:
 def idle(schedule: str, p: int, m: int, costs: tuple[int, ...]) -> int:
     """Units of time that a rank of an executed schedule does nothing in."""
     build = {"ZB-H1": schedules.zero_bubble_h1, "DualPipe": schedules.dualpipe}
-    made = build[schedule](p, m, schedules.Costs(*costs))
+    made = build[schedule](p, m, Costs(*costs))
     return max(made.idle(rank) for rank in range(p))
 
 

@@ -18,7 +18,7 @@ from snippets.pipeline_schedules import calculator, cases, clock, measured
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from snippets.pipeline_schedules.automatic import automatic
 from snippets.pipeline_schedules.clock import NOBODY, Run, Table, Times
-from snippets.pipeline_schedules.pipeline_schedules import Costs, Kind, Schedule
+from snippets.pipeline_schedules.schedule import Costs, Kind, Schedule
 from warpshelf.contract import pictures as predicted
 from warpshelf.contract import syntax, values
 

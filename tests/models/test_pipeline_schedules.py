@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from mistaken_module import load_mistaken_module
 from snippet_facts import broken_facts
 
-from snippets.pipeline_schedules import cases
+from snippets.pipeline_schedules import cases, schedule
 from snippets.pipeline_schedules import pipeline_schedules as schedules
-from snippets.pipeline_schedules.pipeline_schedules import (
+from snippets.pipeline_schedules.schedule import (
     Costs,
     Kind,
     Pass,
@@ -373,38 +374,58 @@ def test_facts_cover_every_schedule_at_every_size() -> None:
         assert len(names) == len(BUILDERS) + len(cases.CHUNKS) - 1
 
 
+def fail_facts(made_anew: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str] | None:
+    """The facts that break with one of the two modules made anew; None if ranks get stuck."""
+    if hasattr(made_anew, "gpipe"):
+        monkeypatch.setattr(cases, "schedules", made_anew)
+    else:
+        for name in ("Costs", "Kind", "Schedule", "Task", "timed"):
+            monkeypatch.setattr(schedules, name, getattr(made_anew, name))
+        for name in ("UNEVEN", "PAIRED"):
+            costs = made_anew.Costs(**vars(getattr(cases, name)))
+            monkeypatch.setattr(cases, name, costs)
+    try:
+        return broken_facts(cases.table_facts())
+    except (ValueError, IndexError):  # its ranks wait for each other, or for what never comes
+        return None
+
+
+@pytest.mark.parametrize("module", [schedule, schedules])
+def test_without_a_mistake_none_breaks(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "from __future__ import annotations"
+    assert fail_facts(load_mistaken_module(module, line, line), monkeypatch) == []
+
+
 @pytest.mark.parametrize(
-    ("find", "replace", "fact"),
+    ("module", "find", "replace", "fact"),
     [
         # who waits for whom
-        ("if step + 1 < steps else []", "if step + 2 < steps else []", "bubble"),
-        ("length = sum(costs.of(task.kind) for task in slot)", "length = 1", "bubble"),
+        (schedule, "if step + 1 < steps else []", "if step + 2 < steps else []", "bubble"),
+        (schedule, "length = sum(costs.of(task.kind) for task in slot)", "length = 1", "bubble"),
         # what is held, and how long
-        ("in (Kind.BACKWARD, Kind.WEIGHT)", "in (Kind.BACKWARD, Kind.INPUT)", "last rank"),
-        ("sorted(changes):", "sorted(changes, key=lambda c: (c[0], -c[1])):", "peak"),
-        ("range(self.ranks))) / self.chunks", "range(self.ranks)))", "Interleaved"),
+        (schedule, "in (Kind.BACKWARD, Kind.WEIGHT)", "in (Kind.BACKWARD, Kind.INPUT)", "last rank"),
+        (schedule, "sorted(changes):", "sorted(changes, key=lambda c: (c[0], -c[1])):", "peak"),
+        (schedule, "range(self.ranks))) / self.chunks", "range(self.ranks)))", "Interleaved"),
         # the orders
-        ("ahead = min(p - 1 - rank, m)", "ahead = min(p - rank, m)", "1F1B"),
-        ("ahead = min(2 * (p - 1 - rank)", "ahead = min(p - 1 - rank", "Interleaved"),
-        ("for chunk in range(v)\n        for m", "for chunk in [0] * v\n        for m", "bubble"),
-        ("if j >= reach * rank:", "if j >= rank:", "ZB-H2"),
-        ("if j >= reach * rank:", "if True:", "ZB-H1"),
-        ('"Zero bubble, ZB-H2", 2,', '"Zero bubble, ZB-H2", 1,', "ZB-H2"),
-        ("if turn >= p - rank:", "if turn > p - rank:", "ZB-V"),
-        ("range(2 * (p - rank) - 1)", "range(2 * (p - rank))", "ZB-V"),
-        ("split=turn > edge", "split=False", "DualPipe"),
-        ('eV", orders, [path] * m, costs, 2)', 'eV", orders, [path] * m, costs)', "copies"),
+        (schedules, "ahead = min(p - 1 - rank, m)", "ahead = min(p - rank, m)", "1F1B"),
+        (schedules, "ahead = min(2 * (p - 1 - rank)", "ahead = min(p - 1 - rank", "Interleaved"),
+        (schedules, "for chunk in range(v)\n        for m", "for chunk in [0] * v\n        for m", "bubble"),
+        (schedules, "if j >= reach * rank:", "if j >= rank:", "ZB-H2"),
+        (schedules, "if j >= reach * rank:", "if True:", "ZB-H1"),
+        (schedules, '"Zero bubble, ZB-H2", 2,', '"Zero bubble, ZB-H2", 1,', "ZB-H2"),
+        (schedules, "if turn >= p - rank:", "if turn > p - rank:", "ZB-V"),
+        (schedules, "range(2 * (p - rank) - 1)", "range(2 * (p - rank))", "ZB-V"),
+        (schedules, "split=turn > edge", "split=False", "DualPipe"),
+        (schedules, 'eV", orders, [path] * m, costs, 2)', 'eV", orders, [path] * m, costs)', "copies"),
     ],
 )  # fmt: skip
 def test_a_mistake_breaks_a_fact(
-    find: str, replace: str, fact: str, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, find: str, replace: str, fact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cases, "schedules", load_mistaken_module(schedules, find, replace))
-    try:
-        failing = broken_facts(cases.table_facts())
-    except (ValueError, IndexError):  # its ranks wait for each other, or for what never comes
-        return
-    assert any(fact in name for name in failing), failing
+    failing = fail_facts(load_mistaken_module(module, find, replace), monkeypatch)
+    assert failing is None or any(fact in name for name in failing), failing
 
 
 def test_timelines_are_those_of_the_schedules() -> None:

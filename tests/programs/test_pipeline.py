@@ -16,6 +16,7 @@ from snippets.pipeline import cases, parking, pipeline, plan, stage
 from snippets.pipeline.parking import Move
 from snippets.pipeline.stage import Slice, Stashed
 from snippets.pipeline_schedules import pipeline_schedules as schedules
+from snippets.pipeline_schedules.schedule import Kind, Schedule, Task, timed
 
 
 def test_facts_hold() -> None:
@@ -70,7 +71,7 @@ def test_parking_keeps_to_its_limit_and_everything_comes_back(p: int, m: int) ->
                    step.micro_batch)  # fmt: skip
             if isinstance(step, Move):
                 (here.remove if step.what in ("park", "return") else here.add)(key)
-            elif step.kind is schedules.Kind.FORWARD:
+            elif step.kind is Kind.FORWARD:
                 here.add(key)
             else:
                 here.remove(key)
@@ -118,7 +119,7 @@ def skip_copies(rank: int, one: plan.Plan, state: pipeline.Rank) -> int:
     return 0
 
 
-def park_nothing(made: schedules.Schedule) -> list[list[Any]]:
+def park_nothing(made: Schedule) -> list[list[Any]]:
     return [list(made.of(rank)) for rank in range(made.ranks)]
 
 
@@ -143,13 +144,13 @@ def test_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert Slice.input is TRUE_INPUT, "the mistake leaked into this process"
 
 
-def swap_backward_passes(p: int, m: int) -> schedules.Schedule:
+def swap_backward_passes(p: int, m: int) -> Schedule:
     """A table in which the first rank's backward passes come in the other order."""
     made = schedules.gpipe(p, m)
-    order = [(schedules.Task(schedules.Kind.FORWARD, j),) for j in range(m)]
-    back = [(schedules.Task(schedules.Kind.BACKWARD, j),) for j in range(m)]
+    order = [(Task(Kind.FORWARD, j),) for j in range(m)]
+    back = [(Task(Kind.BACKWARD, j),) for j in range(m)]
     orders = [order + back[::-1], *[order + back] * (p - 1)]
-    return schedules.timed("GPipe", orders, [[(r, 0) for r in range(p)]] * m, made.costs)
+    return timed("GPipe", orders, [[(r, 0) for r in range(p)]] * m, made.costs)
 
 
 def run_swapped_table(rank: int, p: int) -> Any:
@@ -165,7 +166,7 @@ def test_messages_are_read_in_any_order() -> None:
 
 def test_differing_sees_a_swap() -> None:
     made = plan.Plan("ZB-V", 2, 4)
-    row = [[(schedules.Task(one.kind, one.micro_batch, one.chunk),) for one in made.made.of(r)]
+    row = [[(Task(one.kind, one.micro_batch, one.chunk),) for one in made.made.of(r)]
            for r in range(2)]  # fmt: skip
     assert cases.differing(made, row) == 0
     row[0][1], row[0][2] = row[0][2], row[0][1]

@@ -15,6 +15,7 @@ from made_up_records import make_exhibit, make_record, make_timelines, make_veri
 
 from snippets.pipeline_schedules import cases
 from snippets.pipeline_schedules import pipeline_schedules as schedules
+from snippets.pipeline_schedules.schedule import Costs
 from warpshelf.contract.pictures import PASS_KINDS
 from warpshelf.render import diagrams, svg
 from warpshelf.render.diagrams import HEIGHT, Timeline, draw_grid, draw_grids
@@ -140,7 +141,7 @@ def test_numbers_are_written_as_people_do(value: Fraction, words: str) -> None:
 
 
 def test_times_are_told_in_the_unit_of_the_row() -> None:
-    made = schedules.gpipe(2, 2, schedules.Costs(3, 2, 1))
+    made = schedules.gpipe(2, 2, Costs(3, 2, 1))
     row = cases.timeline("gpipe", made)
     assert "takes 6 units" in diagrams.draw_timeline(Timeline(row), Fraction(10))
 

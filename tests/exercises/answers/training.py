@@ -23,6 +23,7 @@ from snippets.parallel_planner.parallel_planner import Stage, step_time
 from snippets.pipeline_schedules import clock
 from snippets.pipeline_schedules import pipeline_schedules as schedules
 from snippets.pipeline_schedules.clock import Times
+from snippets.pipeline_schedules.schedule import Schedule
 from snippets.ring_orders import ring_orders as orders
 from snippets.ring_steps import ring_steps as steps
 
@@ -281,7 +282,7 @@ def conversations_for_full_groups() -> tuple[str, str]:
 PIPELINE_PARALLELISM_LLAMA = MODELS["Llama 3.1 70B"]
 
 
-def _idle_share(made: schedules.Schedule) -> float:
+def _idle_share(made: Schedule) -> float:
     return made.bubble / made.makespan
 
 
