@@ -34,6 +34,9 @@ if not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
+from snippets.mla_decode.absorbed import absorb, lift, unabsorbed
+from snippets.mla_decode.by_head import mla_by_head
+
 MAX_L, MAX_R = 512, 64
 LOG2E = tl.constexpr(1.4426950408889634)  # exp(t) = exp2(t * LOG2E): one instruction
 LN2 = tl.constexpr(0.6931471805599453)
@@ -41,86 +44,6 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 # A batch grows and shrinks by the step: none of these may cost a compilation.
 NUMBERS = ["batch", "tokens", "h", "rows", "longest", "chunk"]
-
-
-# --8<-- [start:absorb]
-def absorb(
-    q_nope: torch.Tensor, q_rope: torch.Tensor, w_uk: torch.Tensor
-) -> torch.Tensor:
-    """Queries (B, T, H, D) taken into the latent space by w_uk (H, D, L); the columns
-    that positions turn (B, T, H, R) go behind them, as they are."""
-    return torch.cat([torch.einsum("bthd,hdl->bthl", q_nope, w_uk), q_rope], -1)
-
-
-def lift(out: torch.Tensor, w_uv: torch.Tensor) -> torch.Tensor:
-    """What attention found (B, T, H, L), taken out of the latent space by w_uv
-    (H, L, D)."""
-    return torch.einsum("bthl,hld->bthd", out, w_uv)
-
-
-def unabsorbed(
-    q_nope: torch.Tensor,
-    q_rope: torch.Tensor,
-    rows: torch.Tensor,
-    w_uk: torch.Tensor,
-    w_uv: torch.Tensor,
-    scale: float,
-) -> torch.Tensor:
-    """The same from keys and values of every head, expanded from rows (B, S, L + R)."""
-    latent, rope = rows.split([w_uk.shape[2], q_rope.shape[3]], -1)
-    keys = torch.einsum("bsl,hdl->bhsd", latent, w_uk)
-    values = torch.einsum("bsl,hld->bhsd", latent, w_uv)
-    s = torch.einsum("bthd,bhsd->bhts", q_nope, keys)
-    s = (s + torch.einsum("bthr,bsr->bhts", q_rope, rope)) * scale
-    t, length = s.shape[2:]
-    hidden = torch.ones(t, length, dtype=torch.bool, device=s.device)
-    s = s.masked_fill(hidden.triu(length - t + 1), float("-inf"))
-    return torch.einsum("bhts,bhsd->bthd", torch.softmax(s, -1), values)
-# --8<-- [end:absorb]
-
-
-# --8<-- [start:naive]
-@triton.jit(do_not_specialize=NUMBERS)
-def mla_by_head(out, lse, q, cache, table, lengths, q_stride, stride, table_stride,
-                length_stride, tokens, h, longest, scale2, PAGE: tl.constexpr,
-                L: tl.constexpr, R: tl.constexpr, N: tl.constexpr):
-    # A program is a query: one head of one token.
-    query = tl.program_id(0)
-    head, token, b = query % h, query // h % tokens, query // (h * tokens)
-    head, token, b = head.to(tl.int64), token.to(tl.int64), b.to(tl.int64)
-    length = tl.minimum(tl.load(lengths + b * length_stride[0]).to(tl.int32), longest)
-    limit = (length - tokens + 1 + token).to(tl.int32)  # how many rows it sees
-    col, turned = tl.arange(0, L), L + tl.arange(0, R)
-    q += b * q_stride[0] + token * q_stride[1] + head * q_stride[2]
-    latent_q = tl.load(q + col * q_stride[3]).to(tl.float32)
-    rope_q = tl.load(q + turned * q_stride[3]).to(tl.float32)
-    acc = tl.zeros([L], tl.float32)
-    top = float("-inf")
-    total = 0.0
-    for start in tl.range(0, limit, N):
-        pos = start + tl.arange(0, N)
-        seen = pos < limit
-        page = tl.load(table + b * table_stride[0] + pos // PAGE * table_stride[1],
-                       mask=seen, other=0).to(tl.int64)
-        row = cache + page * stride[0] + (pos % PAGE).to(tl.int64) * stride[1]
-        latent = tl.load(row[:, None] + (col * stride[2])[None, :],
-                         mask=seen[:, None], other=0.0).to(tl.float32)
-        rope = tl.load(row[:, None] + (turned * stride[2])[None, :],
-                       mask=seen[:, None], other=0.0).to(tl.float32)
-        s = tl.sum(latent * latent_q[None, :], 1) + tl.sum(rope * rope_q[None, :], 1)
-        s = tl.where(seen, s, float("-inf"))
-        higher = tl.maximum(top, tl.max(s, axis=0) * scale2)
-        shift = tl.where(higher == float("-inf"), 0.0, higher)
-        p = tl.exp2(s * scale2 - shift)
-        fade = tl.exp2(top - shift)
-        total = total * fade + tl.sum(p, axis=0)
-        acc = acc * fade + tl.sum(p[:, None] * latent, axis=0)
-        top = higher
-    total = tl.where(total > 0, total, 1.0)  # nothing seen: acc is 0 and top is -inf
-    to = out + tl.cast(query, tl.int64) * L
-    tl.store(to + col, (acc / total).to(out.dtype.element_ty))
-    tl.store(lse + query, (top + tl.log2(total)) * LN2)
-# --8<-- [end:naive]
 
 
 # --8<-- [start:pages]
@@ -193,8 +116,13 @@ def mla_parts(out, lse, q, cache, table, lengths, q_stride, stride, table_stride
         row = (cache + page.to(tl.int64) * stride[0] + slot * stride[1])[:, None]
         latent = tl.load(row + (col * stride[2])[None, :], mask=here, other=0.0)
         rope = tl.load(row + (turned * stride[2])[None, :], mask=here, other=0.0)
-        s = tl.dot(rope_q, rope.T, input_precision="ieee")
-        s = tl.dot(latent_q, latent.T, s, input_precision="ieee")
+        s = tl.zeros([M, N], tl.float32)
+        # Always so. But 64 queries are for two warp groups, and where the compiler sees
+        # that the weights of scores are multiplied next, each group makes all of them.
+        # It does not see out of an `if`: there each makes half.
+        if M < 64 or start < last:
+            s = tl.dot(rope_q, rope.T, s, input_precision="ieee")
+            s = tl.dot(latent_q, latent.T, s, input_precision="ieee")
         s = tl.where(pos[None, :] < limit[:, None], s, float("-inf"))
         higher = tl.maximum(top, tl.max(s, axis=1) * scale2)
         # A query that has seen no row yet subtracts 0: -inf - -inf would be NaN.
@@ -336,13 +264,13 @@ def decode(
     if q.numel() == 0 or longest == 0 or cache.numel() == 0:
         return out.zero_(), lse.fill_(float("-inf"))
     given = (q, cache, table, lengths)
-    strides = [x.stride() for x in given]
+    strides = tuple(x.stride() for x in given)
     scale2 = scale * LOG2E.value
     with torch.cuda.device_of(q):
         if by_head:
             mla_by_head[(b * t * h,)](
-                out, lse, *given, *strides, t, h, longest, scale2, PAGE=page, L=latent,
-                R=rope, N=16, enable_fp_fusion=False,  # or lanes' sums would differ
+                out, lse, *given, strides, (t, h, longest), scale2, PAGE=page,
+                L=latent, R=rope, enable_fp_fusion=False,  # or lanes' sums would differ
             )  # fmt: skip
             return out, lse
         tile = tile_of(latent, t * h, q.dtype, architecture())

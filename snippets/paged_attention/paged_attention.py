@@ -31,6 +31,8 @@ if not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
+from snippets.paged_attention.by_head import paged_by_head
+
 MAX_D = 256
 LOG2E = tl.constexpr(1.4426950408889634)  # exp(t) = exp2(t * LOG2E): one instruction
 LN2 = tl.constexpr(0.6931471805599453)
@@ -38,55 +40,6 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 # A batch grows and shrinks by the step: none of these may cost a compilation.
 NUMBERS = ["batch", "tokens", "h_q", "h_kv", "rows", "longest", "chunk"]
-
-
-# --8<-- [start:naive]
-@triton.jit(do_not_specialize=NUMBERS)
-def paged_by_head(out, lse, q, k, v, table, lengths, out_stride, q_stride, k_stride,
-                  v_stride, table_stride, length_stride, tokens, h_q, longest, scale2,
-                  GROUP: tl.constexpr, PAGE: tl.constexpr, D: tl.constexpr,
-                  WIDTH: tl.constexpr, N: tl.constexpr):
-    # A program is a query: one head of one token.
-    query = tl.program_id(0)
-    h, token, b = query % h_q, query // h_q % tokens, query // (h_q * tokens)
-    b, token = tl.cast(b, tl.int64), tl.cast(token, tl.int64)
-    length = tl.minimum(tl.load(lengths + b * length_stride[0]).to(tl.int32), longest)
-    limit = (length - tokens + 1 + token).to(tl.int32)  # how many keys it sees
-    col = tl.arange(0, WIDTH)
-    at = b * q_stride[0] + token * q_stride[1] + tl.cast(h, tl.int64) * q_stride[2]
-    x = tl.load(q + at + col * q_stride[3], mask=col < D, other=0.0).to(tl.float32)
-    kv = tl.cast(h // GROUP, tl.int64)
-    acc = tl.zeros([WIDTH], tl.float32)
-    top = float("-inf")
-    total = 0.0
-    for start in tl.range(0, limit, N):
-        pos = start + tl.arange(0, N)
-        seen = pos < limit
-        # Which page, then which slot of it: the one step that paging adds.
-        page = tl.load(table + b * table_stride[0] + pos // PAGE * table_stride[1],
-                       mask=seen, other=0).to(tl.int64)
-        slot = (pos % PAGE).to(tl.int64)
-        here = seen[:, None] & (col < D)[None, :]
-        k_row = page * k_stride[0] + slot * k_stride[1] + kv * k_stride[2]
-        keys = tl.load(k + k_row[:, None] + (col * k_stride[3])[None, :],
-                       mask=here, other=0.0).to(tl.float32)
-        s = tl.where(seen, tl.sum(keys * x[None, :], axis=1), float("-inf"))
-        higher = tl.maximum(top, tl.max(s, axis=0) * scale2)
-        shift = tl.where(higher == float("-inf"), 0.0, higher)
-        p = tl.exp2(s * scale2 - shift)
-        fade = tl.exp2(top - shift)
-        v_row = page * v_stride[0] + slot * v_stride[1] + kv * v_stride[2]
-        values = tl.load(v + v_row[:, None] + (col * v_stride[3])[None, :],
-                         mask=here, other=0.0).to(tl.float32)
-        total = total * fade + tl.sum(p, axis=0)
-        acc = acc * fade + tl.sum(p[:, None] * values, axis=0)
-        top = higher
-    total = tl.where(total > 0, total, 1.0)  # nothing seen: acc is 0 and top is -inf
-    at = b * out_stride[0] + token * out_stride[1] + h.to(tl.int64) * out_stride[2]
-    tl.store(out + at + col * out_stride[3], (acc / total).to(out.dtype.element_ty),
-             mask=col < D)
-    tl.store(lse + query, (top + tl.log2(total)) * LN2)
-# --8<-- [end:naive]
 
 
 # --8<-- [start:pages]
@@ -299,8 +252,8 @@ def decode(
             # Fused, a lane would add its product unrounded to a neighbour's rounded
             # one, and lanes that hold the same sum would differ in its last bit.
             paged_by_head[(b * t * h_q,)](
-                out, lse, q, k, v, table, lengths, out.stride(), *strides, t, h_q,
-                longest, scale2, GROUP=group, PAGE=page, D=d, WIDTH=width, N=16,
+                out, lse, q, k, v, table, lengths, (out.stride(), *strides),
+                (t, h_q, group, longest), scale2, PAGE=page, D=d,
                 num_warps=4 if width <= 64 else 8, enable_fp_fusion=False,
             )  # fmt: skip
             return out, lse

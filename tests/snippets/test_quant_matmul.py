@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from snippets.quant_matmul import packing  # noqa: E402
 from snippets.quant_matmul import quant_matmul as ours  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,14 +23,14 @@ def pack_weight(n: int, k: int, bits: int = 4, group: int = 64) -> ours.Packed:
 @pytest.mark.parametrize("k", [0, 1, 255, 513])
 def test_unpack_undoes_pack(bits: int, k: int) -> None:
     codes = torch.randint(0, 2**bits, (5, k))
-    words = ours.pack(codes, bits)
+    words = packing.pack(codes, bits)
     assert words.dtype == torch.int16
-    assert torch.equal(ours.unpack(words, bits, k), codes)
+    assert torch.equal(packing.unpack(words, bits, k), codes)
 
 
 @pytest.mark.parametrize("bits", [3, 4])
 def test_whole_slabs_waste_no_bit(bits: int) -> None:
-    words = ours.pack(torch.zeros(3, 1024, dtype=torch.int64), bits)
+    words = packing.pack(torch.zeros(3, 1024, dtype=torch.int64), bits)
     assert words.numel() * 16 == 3 * 1024 * bits
 
 
@@ -44,7 +45,7 @@ def test_what_is_kept_is_exact_and_the_rest_within_a_step(bits: int) -> None:
     scale, zero = form.steps.repeat_interleave(64, 0).unbind(2)
     # Half a step for the code, half for the zero point, where the range is cut.
     assert ((back - weight).abs() <= 1.01 * scale.mT)[~kept].all()
-    codes = ours.unpack(form.codes, bits, 128).float()
+    codes = packing.unpack(form.codes, bits, 128).float()
     assert torch.equal(codes[kept], zero.mT[kept])
 
 
