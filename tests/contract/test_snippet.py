@@ -113,6 +113,9 @@ def test_triton_is_seen_by_its_import(bare_project: Project, imports: str) -> No
     text = sound_snippet().replace("import torch\n", f"import torch\n{imports}\n", 1)
     assert read_given(bare_project, text).uses_triton
     assert not read_given(bare_project, sound_snippet(), "plain").uses_triton
+    (bare_project.snippets / "plain" / "tiles.py").write_text(f'"""Tiles."""\n\n{imports}\n')
+    found = read_snippet(bare_project, bare_project.snippets / "plain")
+    assert found.uses_triton and [path.name for path in found.modules] == ["tiles.py"]
 
 
 def test_a_cuda_file_is_seen_beside_the_module(bare_project: Project) -> None:

@@ -104,25 +104,29 @@ CORE = [
         "collectives", "data-parallelism", "tensor-parallelism", "sequence-parallelism",
         "pipeline-parallelism", "mixture-of-experts", "fp8")),
 ]  # fmt: skip
-FOLD = 1300  # px from the top, by which the explanation has begun
+FOLD = 900  # px from the top, by which the explanation has begun
 
 
 def explains_before_it_lists(topic: str, tab: Page) -> None:
     """See that a topic's page has an explanation first, and what to start with.
 
-    Where it is no folder, also pictures, exercises, and the full list last.
+    The overview of a folder has a picture, and a table or a list of its pages. Where a topic is one
+    page, it has pictures, exercises, and the full list last.
     """
+    listed = tab.locator(".ws-start li")
+    assert 1 <= listed.count() <= 2
+    if topic in FOLDERS:
+        assert tab.locator(".md-content svg[role=img]").count() >= 1
+        own = tab.locator(".md-content article a").evaluate_all("all => all.map(a => a.pathname)")
+        assert sum(path.startswith(f"{BASE}{topic}/") and path != f"{BASE}{topic}/" for path in own)
+        return
     headings = tab.eval_on_selector_all(
         ".md-content h2", "all => all.map(h => [h.id, h.getBoundingClientRect().top])"
     )
     assert headings[0][1] <= FOLD
     assert headings[0][0] != "readings"
-    listed = tab.locator(".ws-start li")
-    assert 1 <= listed.count() <= 2
     box = listed.last.bounding_box()
     assert box["y"] + box["height"] <= headings[0][1]
-    if topic in FOLDERS:
-        return
     assert headings[-1][0] == "readings"
     if topic.startswith("kernels/") and topic != "kernels/series":  # a list of courses
         pictures = tab.locator(".md-content svg[role=img]")

@@ -251,7 +251,7 @@ def render_lists(
             ways.append(f"the list as {download_links(where, place)}")
         footer = f'\n<p class="ws-ways">{SEPARATOR.join(ways)}</p>\n' if ways else ""
         texts[f"readings/{where}.md"] = text + footer
-        texts[f"start/{where}.md"] = _start_block(topic)
+        texts[f"start/{where}.md"] = _start_block(topic, exports)
     return texts
 
 
@@ -262,7 +262,7 @@ def _entry_list(
     return f'<ul class="ws-readings"{found}{place.markdown}>\n{entries}\n</ul>\n'
 
 
-def _start_block(topic: Topic) -> str:
+def _start_block(topic: Topic, exports: bool) -> str:
     place = OnPage(topic.overview)
     rows = "\n".join(
         f"<li>{title_link(one, place)} {render_rating(one)}"
@@ -272,7 +272,8 @@ def _start_block(topic: Topic) -> str:
     )
     line = place.link(f"All {len(topic.readings)} readings", f"/{topic.list_page}#readings")
     line += f" are {'on a page of their own' if topic.folder else 'at the end of this page'}."
-    line = f'<p class="ws-start-more">{line}</p>\n' if topic.readings else ""
+    feed = f' data-feed="exports/{topic.where}.xml"' if exports else ""  # the theme announces it
+    line = f'<p class="ws-start-more"{feed}>{line}</p>\n' if topic.readings else ""
     if not rows:
         return line
     opening = '<nav class="ws-start" aria-label="Start with"><p class="ws-label">Start with'

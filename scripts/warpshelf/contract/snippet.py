@@ -88,6 +88,13 @@ class Snippet:
         return path if path.is_file() else None
 
     @property
+    def modules(self) -> list[Path]:
+        """Further files of code beside it, which it imports or compiles: `tiles.py`, `wmma.cu`."""
+        known = {self.path, self.cases_path, self.cuda_path, self.folder / digest.FORM_FILE}
+        found = (path for path in self.folder.iterdir() if path.suffix in (".py", ".cu", ".cuh"))
+        return sorted(set(found) - known)
+
+    @property
     def calls(self) -> str:
         """Calls of its Triton kernels that make a compiler without a GPU compile them.
 
@@ -205,6 +212,8 @@ def _read_modules(bare: Snippet) -> tuple[Snippet | None, list[Problem]]:
     if kind == "kernel" and (least := architectures.language_minimum(bare.project.root, parsed)):
         needs[architectures.LANGUAGE] = least
     triton = any(name.split(".")[0] == "triton" for name in parsed.imports)
+    if kind == "kernel" and not triton:  # its kernels may be in modules alone
+        triton = any(b"\nimport triton" in path.read_bytes() for path in bare.modules)
     found = replace(
         bare, kind=kind, title=title, sections=sections, needs=needs, uses_triton=triton,
         parsed=parsed, cases=cases,

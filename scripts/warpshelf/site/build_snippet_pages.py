@@ -13,7 +13,6 @@ from warpshelf.contract import architectures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import Page
-from warpshelf.live import runtime
 from warpshelf.look import builds, view_store
 from warpshelf.look.view import View
 from warpshelf.readings import published
@@ -175,10 +174,8 @@ def code_listings(
     files = [("Triton" if snippet.uses_triton else "Python", "python", snippet.path)]
     if snippet.cuda_path is not None:
         files.insert(1 if snippet.uses_triton else 0, ("CUDA C++", "cuda", snippet.cuda_path))
-    apart = {snippet.path.name, "cases.py", runtime.CALCULATOR, f"{snippet.id}.cu"}
-    beside = [path for path in sorted(snippet.folder.iterdir())
-              if path.suffix in (".py", ".cu") and path.name not in apart]  # fmt: skip
-    files += [("", {".py": "python", ".cu": "cuda"}[path.suffix], path) for path in beside]
+    beside = snippet.modules
+    files += [("", "python" if path.suffix == ".py" else "cuda", path) for path in beside]
     target = architectures.nvcc_target(snippet.needs)
     found = []
     for label, language, path in files:
