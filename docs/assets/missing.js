@@ -49,8 +49,7 @@
   if (!sought.length || !article) return;
 
   const pages = new Map(); // by address, so that what stands twice is offered once
-  const links = document.querySelectorAll(".md-nav--primary a.md-nav__link[href]");
-  for (const link of [...document.getElementById("ws-pages").content.querySelectorAll("a"), ...links]) {
+  for (const link of document.getElementById("ws-pages").content.querySelectorAll("a")) {
     const { origin, pathname, href } = new URL(link.getAttribute("href"), location.href);
     const title = link.textContent.trim().replace(/\s+/g, " ");
     if (origin !== home.origin || !title || pages.has(pathname)) continue;
@@ -66,7 +65,7 @@
       if (best >= ENOUGH) score += best;
     }
     // Of two that hold all words, the one that holds little else.
-    if (score) pages.set(pathname, { title, href, score: score - known.size / 100 });
+    if (score) pages.set(pathname, { title, href, score: score - wordsOf(own).length / 100 - known.size / 10000 });
   }
   const found = [...pages.values()].sort((a, b) => b.score - a.score).slice(0, MOST);
 

@@ -5,7 +5,12 @@
   "use strict";
 
   async function find() {
-    const name = decodeURIComponent(location.hash.slice(1));
+    let name = location.hash.slice(1);
+    try {
+      name = decodeURIComponent(name);
+    } catch {
+      // No text either; its letters will do.
+    }
     if (!name || document.getElementById(name)) return;
     const here = location.pathname;
     const links = [...document.querySelectorAll(".md-nav__link[href]")].map((link) => new URL(link.href));
