@@ -79,7 +79,7 @@ test-rest: $(FULL)
 test-all: test test-rest
 
 clean:
-	rm -rf build site docs/records docs/sources docs/views docs/evidence docs/runtime docs/exports docs/llms.txt .shelf .hypothesis \
+	rm -rf build site docs/records docs/sources docs/views docs/evidence docs/runtime docs/exports docs/llms.txt docs/*/*/readings.md .shelf .hypothesis \
 		.pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 $(PAGES): EXTRAS := pages

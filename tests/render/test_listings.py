@@ -264,7 +264,7 @@ def collect_links() -> dict[str, tuple[Listing, str]]:
 
 def test_the_kernels_and_the_programs_of_python_alone_have_a_link() -> None:
     assert {"sgemm.cu", "stream.cu", "softmax.py", "flash_steps.py"} <= collect_links().keys()
-    assert {"model_flops.py", "pipeline_schedules.py"} <= collect_links().keys()
+    assert {"model_flops.py", "tile_order.py"} <= collect_links().keys()
     # These need the shared module beside them, or torch: there they would not run.
     assert not {"sgemm.py", "stream.py", "ring_attention.py"} & collect_links().keys()
     assert "warp_primitives.cu" not in collect_links()  # headers of libraries may not be there

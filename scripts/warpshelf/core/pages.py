@@ -12,10 +12,22 @@ from typing import Any
 import yaml
 
 from warpshelf.core.findings import Finding
-from warpshelf.core.project import Project
+from warpshelf.core.project import LIST, Project
 
 FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?$", re.MULTILINE | re.DOTALL)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LIST_PAGE = """\
+---
+title: "{title}: readings"
+description: "What to read on {title}: every entry of the shelf, with what it is good for."
+tags: [{tags}]
+---
+
+# Readings
+
+--8<-- "readings/{where}.md"
+"""
+ALSO = "\nThese stand under other topics, and belong here as well.\n"
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,7 @@ class Page:
     path: str
     meta: dict[str, Any] = field(default_factory=dict)
     text: str = ""
+    made: bool = False  # from another, and written by the build
 
     @property
     def description(self) -> str:
@@ -39,14 +52,35 @@ class Page:
         return next((number for number, line in lines if found(line)), None)
 
 
+def list_page(overview: Page) -> Page:
+    """The page with the list of a topic whose folder has this overview.
+
+    Its front matter follows the overview's, whose `see_also` names readings of other topics.
+    """
+    where = overview.where.removesuffix("/index")
+    meta, also = overview.meta, overview.meta.get("see_also") or ()
+    text = LIST_PAGE.format(
+        title=meta.get("title", where), tags=", ".join(meta.get("tags") or ()), where=where
+    )
+    text += ALSO * bool(also) + "".join(f'\n--8<-- "reading/{name}.md"\n' for name in also)
+    front = FRONT.match(text)
+    meta = yaml.load(front["yaml"], Loader=LOADER) if front else {}
+    return Page(f"{where}/{LIST}", overview.path, meta, text, made=True)
+
+
 def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
-    """Every page by its `where`, and what cannot be read of their front matter."""
+    """Every page by its `where`, and what cannot be read of their front matter.
+
+    The page of a folder's list is made from its overview, whether its file is there or not.
+    """
     pages: dict[str, Page] = {}
     findings: list[Finding] = []
     for file in sorted(project.docs.rglob("*.md")):
         inside = file.relative_to(project.docs)
         if not file.is_file() or any(name.startswith(".") for name in inside.parts):
             continue  # MkDocs passes over hidden files as well
+        if file.stem == LIST:
+            continue
         path = project.relative_path(file)
         where = inside.with_suffix("").as_posix()
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -59,7 +93,10 @@ def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
                 what = f"the front matter is not YAML: {getattr(error, 'problem', None) or error}"
                 line = mark.line + 2 if mark else 1
                 findings.append(Finding(path, line, what, "quote the value, or fix the indent"))
-        pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)
+        page = pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)
+        if file.stem == "index" and file.parent.with_suffix(".yml").is_file():
+            made = list_page(page)
+            pages[made.where] = made
     return pages, findings
 
 

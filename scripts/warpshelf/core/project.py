@@ -7,6 +7,8 @@ from pathlib import Path
 
 from warpshelf.core.findings import Finding, ShelfError
 
+LIST = "readings"  # the page of a topic's folder that has its list; the build writes it
+
 
 class Project:
     """A checkout; every path that the tooling reads or writes starts here."""

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 from warpshelf.core import markup
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import FRONT, Page, load_pages
-from warpshelf.core.project import Project
+from warpshelf.core.project import LIST, Project
 from warpshelf.readings.entries import EntryModel, EntryReader, KeyPath
 from warpshelf.readings.identity import SHORTENERS, TRACKING, work_identity
 
@@ -287,7 +287,6 @@ def _topic_name(path: str) -> str:
 
 
 KEYS = tuple(Reading.model_fields)
-LIST = "readings"  # the page of a folder that has its list
 GLOSSARY = "docs/glossary.yml"  # the one file among the lists that holds no readings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -193,13 +194,15 @@ def embedded_steps(written: Mapping[str, Page]) -> list[tuple[str, str, str]]:
 def _check_pages(held: ProjectContent) -> Iterator[Finding]:
     """Links between pages, and what pages embed."""
     embeds = _Embeds(held)
+    made = {held.project.docs / f"{one.where}.md" for one in held.pages.values() if one.made}
     for page in held.pages.values():
         where, text = page.path, page.text
         plain = FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
         for match in LINK.finditer(plain):
             target = match["target"]
             base = held.project.docs if target[0] == "/" else (held.project.root / where).parent
-            if not (base / target.lstrip("/")).is_file():
+            linked = Path(os.path.normpath(base / target.lstrip("/")))
+            if linked not in made and not linked.is_file():
                 line = plain.count("\n", 0, match.start()) + 1
                 yield Finding(where, line, f"links to {target}, which is not a page", "fix it")
         listings = [match.span() for match in LISTING.finditer(text)]
@@ -210,7 +213,7 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
             fenced = any(first < match.start() < last for first, last in listings)
             if what := embeds.find_problem(target):
                 yield Finding(where, line, what, embeds.suggest_target(target))
-            elif (own := _own_page(target, held.shelf)) and where != f"docs/{own}":
+            elif (own := _own_page(target, held.shelf)) and f"{page.where}.md" != own:
                 what = f"embeds a list whose links only work on docs/{own}"
                 yield Finding(where, line, what, 'embed single readings: --8<-- "reading/<id>.md"')
             elif is_code and not fenced:

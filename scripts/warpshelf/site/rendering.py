@@ -17,7 +17,7 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.markup import escape_markdown, mark_unread, preformatted_block
 from warpshelf.core.pages import Page
-from warpshelf.core.project import Project
+from warpshelf.core.project import LIST, Project
 from warpshelf.live import form, runtime
 from warpshelf.live.runtime import CalculatorSpec
 from warpshelf.look import view_store
@@ -119,7 +119,11 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
         project.published_sources: sources,
         project.exports: {},
     }
-    changed = 0
+    due = {project.docs / f"{one.where}.md": one.text for one in held.pages.values() if one.made}
+    changed = sum(write_atomically(path, text, durable=False) for path, text in due.items())
+    for path in {*project.docs.rglob(f"{LIST}.md")} - due.keys():
+        path.unlink()
+        changed += 1
     address, title = held.settings.address, held.settings.name
     if address is not None and title is not None:
         said = {where: page.description for where, page in held.pages.items()}
