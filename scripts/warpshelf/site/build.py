@@ -30,13 +30,6 @@ from warpshelf.live import runtime
 from warpshelf.site import finishing, freshness
 
 BUILDERS = {"mkdocs": "make pages", "zensical": "make test"}  # and what installs each
-# A page is a tree of many small objects; collecting garbage took a tenth of a build.
-MKDOCS = """
-import gc
-gc.set_threshold(200_000, 50, 100)
-from mkdocs.__main__ import cli
-cli(prog_name="mkdocs")
-"""
 
 
 class RenderResult(NamedTuple):
@@ -101,7 +94,8 @@ def require_builder(name: str) -> None:
 
 def run_mkdocs(project: Project, target: Path) -> int:
     """Build the rendered project into `target`; returns MkDocs' exit status."""
-    words = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(target)]
+    words = [sys.executable, "-m", "warpshelf.site.parallel"]
+    words += ["build", "--strict", "--site-dir", str(target)]
     # mkdocstrings asks Git three times a module for a link to its source. No page shows one, and
     # without a repository it asks once.
     around = {**child_environment(), "GIT_DIR": os.devnull}
@@ -112,7 +106,6 @@ def run_mkdocs(project: Project, target: Path) -> int:
             path.unlink()
         index = target / "search" / "search_index.json"
         index.write_text(shorten_index(index.read_text("utf-8")), encoding="utf-8")
-        finishing.finish_site(target)
     return status
 
 

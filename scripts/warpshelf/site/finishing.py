@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Container
 from functools import cache
 from pathlib import Path
 
@@ -18,10 +19,11 @@ KEPT = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2\s*>)", re.DOTALL)  # 
 BLANK = re.compile(r"[ \t]*\n\s*")
 
 
-def finish_site(folder: Path) -> None:
-    """Finish every page below `folder`."""
+def finish_site(folder: Path, done: Container[Path] = ()) -> None:
+    """Finish every page below `folder` but those that are done."""
     for path in folder.rglob("*.html"):
-        finish_page(path)
+        if path not in done:
+            finish_page(path)
 
 
 def finish_page(path: Path) -> None:

@@ -25,10 +25,10 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from warpshelf.site.finishing import finish_page
+from warpshelf.site.parallel import rendered_state, restore_state, search_indices
 
 LOG = logging.getLogger("mkdocs.preview")
 INCLUDE = re.compile(r'-+8<-+[ \t]+"(?P<name>[^":\n]+)')
-RENDERED = ("content", "toc", "_title_from_render", "present_anchor_ids")
 
 
 @dataclass
@@ -38,7 +38,6 @@ class CachedPage:
     inner: str = ""
     outer: str = ""
     state: dict[str, Any] = field(default_factory=dict)
-    links: dict[str, dict[str, str]] = field(default_factory=dict)
     found: list[dict[str, Any]] = field(default_factory=list)  # its entries in the search index
 
 
@@ -77,13 +76,9 @@ class IncrementalPreview:
         if kept is None or kept.inner != inner:
             self.pages.pop(where, None)
             self.render(page, config, files)
-            links = {file.src_uri: to for file, to in (page.links_to_anchors or {}).items()}
-            state = {name: getattr(page, name) for name in RENDERED}
-            self.pages[where] = CachedPage(inner, "", state, links)
-            return
-        vars(page).update(kept.state)
-        found = ((files.get_file_from_path(name), to) for name, to in kept.links.items())
-        page.links_to_anchors = {file: to for file, to in found if file}
+            self.pages[where] = CachedPage(inner, "", rendered_state(page))
+        else:
+            restore_state(page, kept.state, files)
 
     def build_page(
         self, page: Page, config: MkDocsConfig, doc_files: Sequence[File], nav: Navigation,
@@ -96,8 +91,7 @@ class IncrementalPreview:
             self.around = (nav, hash_parts([*settings_bytes(config), titles.encode()]))
         kept = self.pages.setdefault(where, CachedPage())
         outer = hash_parts([kept.inner.encode(), repr(page.meta).encode(), self.around[1].encode()])
-        indices: list[Any] = [getattr(p, "search_index", None) for p in config.plugins.values()]
-        indices = [index for index in indices if hasattr(index, "entries")]
+        indices = search_indices(config)
         if kept.outer == outer and Path(page.file.abs_dest_path).is_file():
             for index in indices:
                 index.entries += kept.found

@@ -108,8 +108,8 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     for page in shown:
         link = links.get(page.id)
         topic = held.pages.get((link or "").partition(".md")[0].lstrip("/"))
-        title = str(topic.meta.get("title", topic.where)) if topic else "Home"
-        proofs[f"{page.id}.html"] = evidence.render_evidence(page, link, title)
+        back = str(topic.meta.get("title", topic.where)) if topic else "Home"
+        proofs[f"{page.id}.html"] = evidence.render_evidence(page, link, back)
     folders: dict[Path, Mapping[str, str | bytes]] = {
         project.published_evidence: proofs,
         project.fragments: {name: mark_unread(text) for name, text in texts.items()},
