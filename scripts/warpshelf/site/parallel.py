@@ -13,10 +13,10 @@ import logging
 import os
 import pickle
 import re
-from collections import deque
 from collections.abc import Callable, Sequence
 from logging.handlers import QueueHandler
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -52,16 +52,6 @@ def search_indices(config: MkDocsConfig) -> list[Any]:
     return [index for index in indices if hasattr(index, "entries")]
 
 
-class LogQueue(QueueHandler):
-    """Keeps what is logged."""
-
-    queue: deque[logging.LogRecord]
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Put it last."""
-        self.queue.append(record)
-
-
 class Fork:
     """Works through pages from the last to the first, beside this process, until it is stopped."""
 
@@ -79,15 +69,15 @@ class Fork:
         return Path(self.folder.name, page.file.src_uri.replace("/", "\n"))
 
     def _work_backwards(self, pages: Sequence[Page], work: Callable[[Page], Any]) -> None:
-        log = LogQueue(deque())
-        LOG.handlers = [log]
+        said: SimpleQueue[logging.LogRecord] = SimpleQueue()
+        LOG.handlers = [QueueHandler(said)]
         for page in reversed(pages):
             if self.end.exists():
                 return
-            log.queue.clear()
-            made = pickle.dumps((work(page), [*log.queue]))
+            made = work(page)
+            data = pickle.dumps((made, [said.get() for _ in range(said.qsize())]))
             file = self._file(page)
-            file.with_suffix(".part").write_bytes(made)
+            file.with_suffix(".part").write_bytes(data)
             file.with_suffix(".part").rename(file)
 
     def take(self, page: Page) -> Any:
