@@ -1,15 +1,26 @@
-"""The context of a job inside a child, and the jobs that there are, by name."""
+"""A job inside a child process: what it is told, how it answers, and the process around it.
+
+A job is a dict. Its answer goes back as JSON over a pipe, after messages that say where the child
+is, so that one that dies can still be placed; what the snippet prints goes to another pipe. The
+parent imports this module as well, so torch stays out of it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import importlib
+import json
 import os
+import random
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +30,7 @@ Place = tuple[str, int]  # a file of the snippet's folder, and a line of it
 
 
 class Task(StrEnum):
-    """What a child can be asked to do; `jobs.DOES` has the function that does it."""
+    """What a child can be asked to do, by the name of the function in `jobs` that does it."""
 
     DESCRIBE = "describe_machine"
     LOOK = "check_contract"
@@ -72,7 +83,7 @@ class JobContext:
     def module(self) -> ModuleType:
         """The snippet, imported on first use from the job's checkout, first on the path."""
         self.report_place("at import")
-        sys.path.insert(0, str(Path(self.job["root"])))
+        sys.path.insert(0, self.job["root"])
         package = f"snippets.{self.job['id']}"
         for known in [key for key in sys.modules if f"{key}.".startswith(f"{package}.")]:
             del sys.modules[known]  # of another checkout
@@ -101,8 +112,6 @@ class JobContext:
 
     def print_mark(self, name: str) -> None:
         """Put a mark between what was printed before, also by C code, and what comes."""
-        import ctypes
-
         sys.stdout.flush()
         sys.stderr.flush()
         with contextlib.suppress(OSError, AttributeError):
@@ -113,5 +122,65 @@ class JobContext:
 def cpu_seconds() -> float:
     """Seconds of CPU that this process and those of its children which have ended have taken. On a
     machine with other work they say more of a job than its minutes by the clock."""
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
+    return sum(os.times()[:4])
+
+
+def run_job(job: dict[str, Any], answers: Connection, output: Connection) -> None:
+    """Run one job; the entry point of a child process."""
+    os.setsid()  # so that the parent can end whatever the snippet starts
+    if sys.platform == "linux":  # this process ends when the fork server does
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    with contextlib.suppress(ImportError, AttributeError, TypeError, OSError):
+        from multiprocessing import forkserver  # and does not keep that one alive
+
+        server: Any = forkserver._forkserver
+        os.close(server._forkserver_alive_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    output.close()
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    os.environ.update(job.get("environment", {}))
+    os.chdir(job["root"])
+
+    def send_message(message: dict[str, Any]) -> None:
+        answers.send_bytes(json.dumps(message).encode())
+
+    # And torch with it, once the environment stands.
+    jobs = importlib.import_module("warpshelf.worker.jobs")
+    # Two edits within a second may have one size, by which Python tells whether a .pyc is current.
+    sys.dont_write_bytecode = True
+    random.seed(0)
+    gc.set_threshold(10_000)  # a compiler leaves little of what it allocates as garbage
+    try:
+        answer = getattr(jobs, job["do"])(JobContext(job, send_message))
+    except JobError as error:
+        answer = {"failures": error.failures}
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end the child, not the run
+        what = f"raised {type(error).__name__}"
+        if text := str(error).strip():
+            what += f": {text.splitlines()[0]}"
+        place = _error_place(error, os.path.dirname(job["path"])) if "path" in job else None
+        answer = {"failures": [{**make_failure(what, "", place), "raised": True}]}
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    send_message({"answer": {**answer, "cpu_seconds": round(cpu_seconds(), 2)}})
+    answers.close()
+    os._exit(0)  # skips the snippet's own exit handlers
+
+
+def _error_place(error: BaseException, folder: str) -> Place | None:
+    """The snippet's file and line that an exception passed last."""
+    inside = os.path.join(folder, "")
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno or 1))
+    own = [
+        (file.removeprefix(inside), line)
+        for file, line in places
+        if line and file.startswith(inside) and file.endswith(".py")
+    ]
+    return own[-1] if own else None
