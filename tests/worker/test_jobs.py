@@ -105,7 +105,7 @@ def time_snippet(
     monkeypatch.setattr(gpu, "current_driver", lambda: NvidiaDriver(UUID))
     monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
     details = {**assemble.job_details(one, GPU), "token": "x"}
-    return one, jobs.DOES[Task.TIME](JobContext(details, lambda message: None))
+    return one, jobs.time_snippet(JobContext(details, lambda message: None))
 
 
 @posix
@@ -305,7 +305,7 @@ def verify_model(tmp_path: Path, text: str) -> dict:
     one = snippet.read_snippet(Project(tmp_path), path.parent)
     assert not one.findings
     details = {**assemble.job_details(one, GPU | {"slug": "cpu", "gpus": 0}), "token": "x"}
-    answer: dict = jobs.DOES[Task.VERIFY](JobContext(details, lambda message: None))
+    answer: dict = jobs.verify_snippet(JobContext(details, lambda message: None))
     return answer
 
 

@@ -24,8 +24,7 @@ from typing import Any
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.records import ledger
-from warpshelf.worker import child
-from warpshelf.worker.context import Task
+from warpshelf.worker.context import Task, run_job
 
 MOST_OUTPUT = 2**20  # bytes that a child may print before it is ended
 PATIENCE = 5.0  # seconds that a child has to end after it was asked to
@@ -208,7 +207,7 @@ class _Child:
         self.printed, printing = processes.Pipe(duplex=False)
         self.open: list[Connection] = [self.answers, self.printed]
         details = {**job.details, "do": job.do, "token": self.token}
-        self.process = processes.Process(target=child.run_job, args=(details, theirs, printing))
+        self.process = processes.Process(target=run_job, args=(details, theirs, printing))
         self.process.start()
         # Not before: the first child waits until the fork server has imported torch.
         self.started = time.monotonic()

@@ -24,9 +24,8 @@ from warpshelf.worker.watch import CallWatch, LaunchCounts
 class Share(StrEnum):
     """How much of a kernel one verification covers: a record needs all.
 
-    Most of its time goes into compiling, anew for each case and view. So SOME draws one view of
-    every tenth case, and leaves out cases that are there only to be counted; TELLING is the case
-    that rejects the most mutants, with no view.
+    SOME draws one view of every tenth case, since each is compiled anew, and leaves out cases that
+    are there only to be counted; TELLING is the case that rejects the most mutants, with no view.
     """
 
     ALL = "all"
@@ -62,13 +61,11 @@ def rank_cases(proof: Obligations, among: Collection[int]) -> list[int]:
 
 
 Result = dict[str, Any]  # a row of the record's "results"
+Off = tuple[Errors, torch.dtype]  # how far a function is off, and in which dtype
 
 
 class Rejected(Exception):
     """The first failure of a hasty check, in words."""
-
-
-Off = tuple[Errors, torch.dtype]  # how far a function is off, and in which dtype
 
 
 def choose_device() -> str:
@@ -115,8 +112,8 @@ class Checks:
         self.failures.setdefault(name, make_failure(what, mend, place))
 
     def _fail_variant(self, name: str, where: str, what: object) -> None:
-        where += self.watch.conditions
-        self.record_failure(name, f"variant {name!r} is wrong on {where}: {what}")
+        said = f"variant {name!r} is wrong on {where}{self.watch.conditions}: {what}"
+        self.record_failure(name, said)
 
     def draw_inputs(self, case: Case, index: int, turn: int) -> tuple[object, ...]:
         """Inputs of a case: the same at every run of the same turn, so that records are stable.
@@ -125,16 +122,18 @@ class Checks:
         generator = torch.Generator(self.device).manual_seed(7919 * (index + 1) + turn)
         inputs: tuple[object, ...] = self.proof.inputs(case, self.device, generator)
         if problem := _input_problem(inputs):
-            what, mend = problem
             place = self.context.definition_place("inputs")
-            raise JobError(f"{what} on case {case}", mend, place)
+            raise JobError(f"{problem[0]} on case {case}", problem[1], place)
         return inputs
+
+    def tolerance_for(self, unit: str | None) -> Tolerance:
+        """The relative error allowed by dtype, where cost() names this unit."""
+        return partial(accuracy.tolerance_of, unit=unit, overrides=self.proof.tolerance)
 
     def case_data(self, case: Case, index: int) -> CaseData:
         """The inputs of a case and their truth."""
         assert self.proof.reference is not None
-        draw = partial(self.draw_inputs, case, index)
-        return CaseData(case, draw, self.proof.reference)
+        return CaseData(case, partial(self.draw_inputs, case, index), self.proof.reference)
 
     def due_cases(self) -> list[int]:
         """The numbers of the cases to verify here, of those that the job's share has."""
@@ -149,26 +148,21 @@ class Checks:
         names = self.proof.variants_for(self.proof.cases[index])
         if not self.watch.executes or self.hasty or self.watch.target == claim_check.MAIN:
             return names
-        ranks = ((name, self._target_rank(name)) for name in names)
-        return [
-            name
-            for name, rank in ranks
-            if rank == 0 or (rank is not None and self.counts.wants_case(name, index))
-        ]
+        counted = {name for name in names if self.counts.wants_case(name, index)}
+        ranks = {name: self._target_rank(name) for name in names}
+        return [n for n in names if ranks[n] == 0 or (ranks[n] is not None and n in counted)]
 
     def _target_rank(self, name: str) -> int | None:
         """The number of this target among those that a CPU executes a variant for, if it is one."""
         target = self.watch.target
         targets = (target,) if self.hasty and target else claim_check.TARGETS
-        mine = [
-            one for one in targets if not self._skip_reason(name, architectures.sm_version(one))
-        ]
+        able = {one: not self._skip_reason(name, architectures.sm_version(one)) for one in targets}
+        mine = [one for one in targets if able[one]]
         return mine.index(target) if target in mine else None
 
     def _skip_reason(self, name: str, sm: int) -> str | None:
-        return claim_check.skip_reason(
-            self.context.job["needs"], name, sm or None, self.device == "cpu"
-        )
+        needs = self.context.job["needs"]
+        return claim_check.skip_reason(needs, name, sm or None, self.device == "cpu")
 
     def count_launches(self, chosen: Sequence[str] | None = None) -> None:
         """Launch what is counted, of all variants or the chosen ones, and look at no result."""
@@ -177,7 +171,7 @@ class Checks:
                 wanted = self.counts.wants_case(name, index) and (chosen is None or name in chosen)
                 if not wanted or self._skip_reason(name, self.sm):
                     continue
-                self._set_place(f"in variant {name!r} on case {case}")
+                self.set_place(f"in variant {name!r} on case {case}")
                 self._begin_calls(name, index)
                 inputs = self.draw_inputs(case, index, 0)
                 with self.watch.watch_call():
@@ -208,12 +202,10 @@ class Checks:
         row |= {key: cost[key] for key in ("bytes", "flops", "unit")}
         if timed and "written" in cost:
             row["written"] = cost["written"]
-        overrides = self.proof.tolerance
-        allowed = partial(accuracy.tolerance_of, unit=cost["unit"], overrides=overrides)
+        allowed = self.tolerance_for(cost["unit"])
         library = None
-        for position, name in enumerate(self.proof.peers):
-            if position > 0 and not timed:
-                break  # small cases need the yardstick alone
+        # Of the peers small cases need the yardstick alone, which is the first.
+        for position, name in enumerate([*self.proof.peers][: None if timed else 1]):
             result, off = self._check_function("peer", name, given, allowed)
             row["results"].append(result)
             library = off if position == 0 else library
@@ -228,7 +220,7 @@ class Checks:
                 self.counts.add_launches(name, case, self.watch.launched)
             # Once more under each schedule that it has not met.
             while not timed and name not in self.failures and self.watch.schedules_left():
-                self._set_place(f"in variant {name!r} on case {case}")
+                self.set_place(f"in variant {name!r} on case {case}")
                 if what := self._view_problem(name, given.first_view(), allowed):
                     self._fail_variant(name, f"case {case}", what)
         sparse = self.share is Share.SOME and index % 10 == 0
@@ -247,7 +239,8 @@ class Checks:
         counted = not further and not self.hasty and self.counts.wants_case(name, index)
         self.watch.begin_case(index, self._target_rank(name) or 0, counted, further)
 
-    def _set_place(self, place: str) -> None:
+    def set_place(self, place: str) -> None:
+        """Tell the parent, and the watch for its calls, what comes next."""
         self.place = place
         self.context.report_place(place)
 
@@ -280,7 +273,7 @@ class Checks:
             if ours:
                 self.skips[name] = reason
             return {**result, "verdict": "skipped", "reason": reason}, None
-        self._set_place(f"in {role} {name!r} on case {given.case}")
+        self.set_place(f"in {role} {name!r} on case {given.case}")
         function = (self.proof.variants if ours else self.proof.peers)[name]
         limits: dict[str, float] = {}
         try:
@@ -308,7 +301,7 @@ class Checks:
         """Call a variant on views of a case; what it refuses goes into its result."""
         name, refuses = result["name"], dict[str, str]()
         for view in views:
-            self._set_place(f"in variant {name!r} on case {view.case}, {view.name}")
+            self.set_place(f"in variant {name!r} on case {view.case}, {view.name}")
             # One kernel does for all layouts, where Triton would compile one for each. What that
             # one cannot do, such as a copy that must be aligned, the layout's own may.
             what = self._view_problem(name, view, allowed, view.name in verify.ALIGNED)
@@ -331,12 +324,10 @@ class Checks:
                 continue
             with contextlib.suppress(WrongResult):  # such values may have no truth
                 yield View(view, case, drawn, verify.reference_truth(given.reference, drawn))
-        forms = [
-            values.case_form(other) if name in self.proof.variants_for(other) else None
-            for other in self.proof.cases
-        ]
-        if forms.index(values.case_form(case)) != index:
-            return
+        form = values.case_form(case)
+        for other in self.proof.cases[:index]:
+            if name in self.proof.variants_for(other) and values.case_form(other) == form:
+                return
         for side in (side for side in values.side_keys(case) if case[side]):
             label, emptied = f"{side} empty", {**case, side: 0}
             try:
@@ -375,11 +366,8 @@ class Checks:
         return None
 
     def due_rows(self) -> list[dict[str, Any]]:
-        """What every record must have: a row for each case of CASES, COUNTED, TIMED, in order.
-
-        It has the variants, peers, tolerance and cost, and follows from cases.py alone, so any
-        machine finds the same, even one that skips the case.
-        """
+        """What every record must have: a row for each case of CASES, COUNTED, TIMED, in order. It
+        follows from cases.py alone, so any machine finds the same, even one that skips the case."""
         proof, found = self.proof, []
         for index, case in enumerate(proof.cases):
             if values.case_form(case) not in self.dtypes:
@@ -387,8 +375,8 @@ class Checks:
                 self.dtypes[values.case_form(case)] = _deciding_dtype(case, made)
         cases = [(False, case) for case in proof.cases] + [(True, case) for case in proof.timed]
         for timed, case in cases:
-            # A form decides its dtypes. Tensors without data tell them too, but to make the first
-            # of them torch imports a compiler: a second in a child that has no other need of it.
+            # Tensors without data tell the dtypes too, but to make the first of them torch imports
+            # a compiler: a second in a child that has no other need of it.
             dtype = self.dtypes.get(values.case_form(case))
             dtype = dtype or _deciding_dtype(case, partial(costs.view_shapes, proof, case))
             tolerance, unit = 0.0, costs.declared_cost(proof, case).get("unit")

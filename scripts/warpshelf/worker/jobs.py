@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,22 @@ from typing import Any
 import torch
 
 from warpshelf.contract import pictures, values
-from warpshelf.records import limits
-from warpshelf.worker import accuracy, costs, gpu, space, timing, verify
-from warpshelf.worker.accuracy import WrongResult
+from warpshelf.contract.values import Configuration, Space
+from warpshelf.records import claim_check, limits
+from warpshelf.records import space as space_rows
+from warpshelf.worker import costs, gpu, timing, verify
+from warpshelf.worker.accuracy import WrongResult, tensors_of
 from warpshelf.worker.checks import Checks, Rejected, Share, choose_cases, choose_device, rank_cases
-from warpshelf.worker.context import JobContext, JobError, Task, cpu_seconds, make_failure
+from warpshelf.worker.context import JobContext, JobError, cpu_seconds, make_failure
 from warpshelf.worker.timing import Fault, Found, Summary
 from warpshelf.worker.verify import CaseData, View
 
 Answer = dict[str, Any]
+
+
+def describe_machine(context: JobContext) -> Answer:
+    """This machine as a record has it."""
+    return {"machine": gpu.machine_description()}
 
 
 def check_contract(context: JobContext) -> Answer:
@@ -36,6 +43,11 @@ def check_contract(context: JobContext) -> Answer:
         "variants": list(proof.variants),
         "kills": [list(names) for names in proof.kills],
     }
+
+
+def list_due(context: JobContext) -> Answer:
+    """What every record of the snippet must have."""
+    return {"due": Checks(context).due_rows()}
 
 
 def show_demo(context: JobContext) -> Answer:
@@ -280,7 +292,7 @@ def time_snippet(context: JobContext) -> Answer:
                 _record_time(checks, case, passed[name], time_of, least)
         if proof.space is not None and not checks.failures:
             with watch.under_load():
-                searched = space.time_space(checks, clock, ceilings, deadline)
+                searched = time_space(checks, clock, ceilings, deadline)
     answer = checks.job_answer()
     failures = answer["failures"] + searched["failures"]
     more = {"failures": failures, "ceilings": ceilings, "conditions": watch.load_conditions()}
@@ -307,10 +319,10 @@ def _time_case(
     with watch.under_load():
         times = timing.time_interleaved(calls, clock, deadline=deadline)
     view = View("", given.case, inputs, given.turn_truth(1, inputs))
-    allowed = partial(accuracy.tolerance_of, unit=unit, overrides=checks.proof.tolerance)
+    allowed = checks.tolerance_for(unit)
     for name, call in calls.items():
         try:
-            verify.compare_outputs(accuracy.tensors_of(call(), "it"), view, allowed)
+            verify.compare_outputs(tensors_of(call(), "it"), view, allowed)
         except WrongResult as wrong:
             what = f"is right when it is verified, and wrong after it was timed: {wrong}"
             times[name] = Fault(what, "have each call compute the same")
@@ -340,17 +352,129 @@ def _record_time(
         result["time"] = found.as_dict()
 
 
-DOES: dict[Task, Callable[[JobContext], Answer]] = {
-    Task.DESCRIBE: lambda context: {"machine": gpu.machine_description()},
-    Task.LOOK: check_contract,
-    Task.DUE: lambda context: {"due": Checks(context).due_rows()},
-    Task.DEMO: show_demo,
-    Task.VERIFY: verify_snippet,
-    Task.GLANCE: glance_at_snippet,
-    Task.JUDGE: judge_snippet,
-    Task.TIME: time_snippet,
-    Task.COMPILE: compile_snippet,
-    Task.VIEW: view_snippet,
-    Task.SPACE: space.compile_space,
-    Task.REACH: reach_architecture,
-}
+
+# Every configuration of a kernel's SPACE: verified, and compiled and counted or timed.
+
+MOST_WRONG = 3  # configurations that are told; more say no more
+TOGETHER = 32  # configurations that are timed in turns
+MEND = "fix the kernel, or exclude the configuration in allowed()"
+
+
+class SpaceSearch:
+    """The configurations of a space, each called on the case that verifies it."""
+
+    def __init__(self, checks: Checks) -> None:
+        assert checks.proof.space is not None
+        self.space: Space = checks.proof.space
+        self.checks = checks
+        self.context = checks.context
+        self.failures: list[dict[str, Any]] = []
+        unit = costs.declared_cost(checks.proof, self.space.case).get("unit")
+        self.allowed = checks.tolerance_for(unit)
+        target, targets = checks.watch.target, claim_check.TARGETS
+        self.rank = targets.index(target) if target in targets else 0
+
+    def correct_configurations(self) -> Iterator[tuple[int, Configuration]]:
+        """The number of each configuration that gives the right result, and the configuration."""
+        view = self.checks.case_data(self.space.case, 0).first_view()
+        chosen = self.context.job.get("configurations")  # as rows have them; None is all
+        for number, configuration in enumerate(self.space.configurations()):
+            if len(self.failures) == MOST_WRONG:
+                return
+            if chosen is not None and space_rows.format_values(configuration.values()) not in chosen:
+                continue
+            self.checks.set_place(f"in the configuration {configuration}")
+            self.checks.watch.begin_case(number, self.rank)
+            if self.is_correct(configuration, view):
+                yield number, configuration
+
+    def is_correct(self, configuration: Configuration, view: View) -> bool:
+        """Whether the result of one configuration is the truth; if not, that is a failure."""
+        run = partial(self.space.run, **configuration)
+        try:
+            verify.check_view(run, view, self.allowed, self.checks.watch)
+        except Exception as error:
+            what = f"is wrong on {view.case}: {verify.describe_wrong(error)}"
+            self.record_failure(configuration, what)
+            return False
+        return True
+
+    def record_failure(self, configuration: Configuration, what: str) -> None:
+        """Keep what is wrong with one configuration."""
+        said = f"the configuration {configuration} {what}"
+        self.failures.append(make_failure(said, MEND, self.context.definition_place("SPACE")))
+
+    def job_answer(self, target: str, figures: Sequence[str], lines: list[str]) -> dict[str, Any]:
+        """What the record takes from here."""
+        space = self.space
+        cost = costs.early_cost(self.checks.proof, space.timed) or {}
+        found = {
+            "parameters": [
+                {"name": name, "values": list(values)} for name, values in space.parameters.items()
+            ],
+            "case": dict(space.case),
+            "timed": dict(space.timed),
+            **{key: cost[key] for key in ("flops", "bytes", "unit") if cost},
+            "figures": list(figures),
+            "rows": {target: lines},
+        }
+        return {"space": found, "failures": self.failures}
+
+
+def survey_space(context: JobContext) -> Answer:
+    """Every configuration executed from the PTX for the job's target, verified on one case
+    and counted on another.
+
+    The cycles are those of the busiest SM in the case that a GPU would time, at least: no time.
+    """
+    from warpshelf.worker import kernel_views
+
+    checks, target = Checks(context), context.job["target"]
+    found, lines = SpaceSearch(checks), []
+    for number, configuration in found.correct_configurations():
+        case = found.space.counted(**configuration)
+        checks.watch.begin_case(number, found.rank, counted=True)
+        inputs = checks.draw_inputs(case, 0, 0)
+        with checks.watch.watch_call():
+            found.space.run(*inputs, **configuration)
+        figures = dict.fromkeys(kernel_views.FIGURES, 0.0)
+        for one in kernel_views.select_launches([("", case, list(checks.watch.launched))]):
+            figures = kernel_views.kernel_figures(one, target, context.job["id"])
+        figures["cycles"] = found.space.scaled(figures["cycles"], **configuration)
+        lines.append(space_rows.format_row(configuration.values(), [*figures.values()]))
+    return found.job_answer(target, space_rows.COMPILED, lines)
+
+
+def time_space(
+    checks: Checks, clock: timing.Clock, ceilings: dict[str, Any], deadline: float
+) -> dict[str, Any]:
+    """Every configuration verified on two cases and timed on the larger one. TimeoutError if the
+    deadline comes before the last of them."""
+    found = SpaceSearch(checks)
+    case = found.space.timed
+    view = checks.case_data(case, 0).first_view()
+    right = found.correct_configurations()
+    chosen = [configuration for _, configuration in right if found.is_correct(configuration, view)]
+    cost = costs.early_cost(checks.proof, case)
+    least = limits.least_seconds(cost, ceilings) if cost else 0.0
+    lines: list[str] = []
+    for start in range(0, 0 if found.failures else len(chosen), TOGETHER):
+        found.context.report_place(f"while timing configurations {start} to {start + TOGETHER - 1}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{start} of {len(chosen)} configurations before the time limit")
+        some = chosen[start : start + TOGETHER]
+        calls = {
+            str(number): partial(found.space.run, *view.inputs, **configuration)
+            for number, configuration in enumerate(some)
+        }
+        times = timing.time_interleaved(calls, clock, warm_up=0.0, sampling=0.0, deadline=deadline)
+        for configuration, one in zip(some, times.values(), strict=True):
+            if not isinstance(one, Summary):
+                found.record_failure(configuration, f"has no time on {case}: {one}")
+                continue
+            if why := timing.impossible_reason(str(configuration), one, least):
+                found.record_failure(configuration, f"on {case}: {why}")
+            figures = one.median, one.p20, one.p80, one.n
+            lines.append(space_rows.format_row(configuration.values(), figures))
+    sm = int(checks.context.job["machine"]["sm"])
+    return found.job_answer(f"sm_{sm}", space_rows.TIMES, lines)
