@@ -1,7 +1,6 @@
-"""How far an output is from the truth, and how far it may be.
+"""How far an output is from the truth, and how far it may be: relative norms in float64.
 
-Errors are relative norms in float64, taken in pieces, so that a comparison needs little memory of
-its own. NaN passes no comparison.
+They are taken in pieces, so that a comparison needs little memory. NaN passes no comparison.
 """
 
 from __future__ import annotations
@@ -52,11 +51,9 @@ def tensors_of(value: object, what: str) -> tuple[torch.Tensor, ...]:
 def expected_dtypes(
     case: Case, inputs: Iterable[object], refs: Sequence[torch.Tensor]
 ) -> list[torch.dtype]:
-    """The dtype that each output must have.
-
-    It is the case's `out` where given, that of the truth for integers and booleans, and otherwise
-    that of the first floating-point input. WrongResult if `out` names something else than dtypes.
-    """
+    """The dtype that each output must have: the case's `out` where given, that of the truth for
+    integers and booleans, else that of the first floating-point input. WrongResult if `out` names
+    no dtypes."""
     if "out" in case:
         out = case["out"]
         names = out if isinstance(out, list | tuple) else [out] * len(refs)
@@ -128,11 +125,9 @@ def describe_marked(mask: Callable[..., torch.Tensor], *tensors: torch.Tensor) -
 
 
 def compare_output(out: torch.Tensor, ref: torch.Tensor, dtype: torch.dtype) -> Errors:
-    """Compare one output with the truth, a piece at a time.
-
-    WrongResult if shape, dtype or device differ, an element was never written, is NaN, or is
-    infinite where the truth is not, or an integer differs.
-    """
+    """Compare one output with the truth, a piece at a time. WrongResult if shape, dtype or device
+    differ, an element was never written, is NaN, or infinite where the truth is not, or an integer
+    differs."""
     if out.shape != ref.shape:
         raise WrongResult(f"shape {tuple(out.shape)} where the truth has {tuple(ref.shape)}")
     if out.dtype != dtype:

@@ -1,9 +1,8 @@
 """Ahead-of-time figures of a snippet's kernels, with or without a GPU; nothing is launched.
 
-Runs in a child process that imported the snippet with TRITON_INTERPRET=0. Triton's driver is
-replaced by one that claims to be each architecture in turn, and every launch compiles and stops
-there. CUDA C++ launches are observed and compiled by NVRTC. Inputs lie on the CPU, and where their
-dtypes, strides and alignment decide everything they hold nothing: see `CompileInputs`.
+Triton's driver is replaced by one that claims to be each architecture in turn, and every launch
+compiles and stops there; launches of CUDA C++ are observed, and compiled by NVRTC. Inputs lie on
+the CPU, and hold nothing where their layout decides everything.
 """
 
 from __future__ import annotations
@@ -64,9 +63,8 @@ class LaunchRecorder:
     def recording(
         self, has_cuda: bool, to_ptx: bool = False, shapes: bool = False
     ) -> Iterator[None]:
-        """Launches inside are recorded, with `shapes` those of tensors without data as well.
-
-        With `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed."""
+        """Launches inside are recorded, with `shapes` those of tensors without data as well. With
+        `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed."""
         with ExitStack() as stack:
             if "triton" in sys.modules:
                 self._record_triton(stack, to_ptx)
@@ -163,7 +161,7 @@ def _kernel_usage(kernel: Any, arch: str) -> tuple[str, ResourceUsage]:
 def _source_usage(
     source: Any, names: list[str], arch: str
 ) -> Iterator[tuple[str, str, ResourceUsage]]:
-    """Of kernels of a .cu file the name, the compiler and the usage, kept by what decides them."""
+    """The same of kernels of a .cu file, each behind its name."""
     from papergpu import nvrtc
 
     def make_rows() -> bytes:
@@ -187,11 +185,9 @@ class ValueRead(Exception):
 
 
 class HollowTensors(TorchFunctionMode):
-    """Large floating-point tensors are zeros, in untouched memory.
-
-    So is what follows from them, which has its layout and is not computed. What is not of floating
-    point, such as an index, is. Where `unread`, asking for a value is an error.
-    """
+    """Large floating-point tensors are zeros in untouched memory, and so is what follows from them,
+    in its layout; what is not of floating point, such as an index, is computed. Where `unread`,
+    asking for a value is an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,12 +254,8 @@ def _to_meta(item: object) -> object:
 
 
 class CompileInputs:
-    """The inputs of a case for compiling: hollow ones, or real ones.
-
-    Where all are of floating point, what is compiled follows from their layout, unless a wrapper
-    reads a value. Where integers lead, such as lengths or pages, they are drawn as ever, and of
-    what is drawn beside them no large tensor.
-    """
+    """The inputs of a case for compiling: hollow where all are of floating point, unless a wrapper
+    reads a value; else drawn as ever, as lengths or pages are, but for large tensors."""
 
     def __init__(self, proof: Obligations, case: Case) -> None:
         assert proof.inputs is not None
@@ -305,12 +297,10 @@ def compile_figures(
     archs: tuple[str, ...] = ARCHS,
     needs: dict[str, Any],
 ) -> list[Row]:
-    """The record's "compiled" rows: one by variant, kernel and architecture, sorted so.
+    """The record's "compiled" rows: one by variant, kernel and architecture that NEEDS covers, in
+    this order. RuntimeError naming snippet, variant and case if a call or a compilation fails.
 
-    Variants are called as `plan_calls` says. Architectures that NEEDS does not cover are left out.
-    `shared_bytes` is static and dynamic, without what the system reserves; `spilled_bytes` is as
-    warpshelf.look.binary counts it. RuntimeError naming snippet, variant and case if a call or a
-    compilation fails.
+    `shared_bytes` is static and dynamic, without what the system reserves.
     """
     rows: dict[tuple[str, str, str], Row] = {}
 
@@ -319,8 +309,8 @@ def compile_figures(
     ) -> None:
         # Of all that one kernel compiled to, the most spilled bytes are kept, then registers, then
         # shared memory. Matrix instructions in any of them count.
-        named = dict(zip(("variant", "kernel", "arch"), key, strict=True))
-        row: Row = {**named, "language": language, "compiler": compiler, **asdict(used)}
+        row: Row = dict(zip(("variant", "kernel", "arch"), key, strict=True))
+        row |= {"language": language, "compiler": compiler, **asdict(used)}
         old = rows.get(key, row)
         weight = ("spilled_bytes", "registers", "shared_bytes")
         worst = max(old, row, key=lambda each: [each[name] for name in weight])
@@ -352,18 +342,13 @@ def compile_figures(
                 whole = used.with_dynamic(shared)
                 add_row((variant, name, arch), "CUDA C++", compiler, whole)
     order = list(proof.variants)
-    return sorted(
-        rows.values(),
-        key=lambda row: (order.index(row["variant"]), row["kernel"], archs.index(row["arch"])),
-    )
+    places = {key: (order.index(key[0]), key[1], archs.index(key[2])) for key in rows}
+    return [rows[key] for key in sorted(rows, key=places.__getitem__)]
 
 
 def plan_calls(proof: Obligations) -> list[tuple[Case, list[str]]]:
-    """Cases to call, each with its variants: these share the inputs, which are slow to make.
-
-    Of a variant they are the largest of TIMED of each form (dtype, pass and the like), and those of
-    CASES too if there is none, or a form has no case of at most CASE_BYTES.
-    """
+    """Cases to call, each with the variants that share its inputs: of each form (dtype, pass and
+    so on) the largest of TIMED of at most CASE_BYTES, and of CASES too where there is none."""
     chosen: dict[str, tuple[Case, list[str]]] = {}
     sizes: dict[str, int] = {}
 
@@ -388,11 +373,9 @@ def plan_calls(proof: Obligations) -> list[tuple[Case, list[str]]]:
 
 
 def broken_limits(rows: list[Row], limits: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """One line for each figure over its limit in LIMITS, and for each key that fits no kernel.
-
-    A key is a kernel's name, with or without template arguments, or "*" for all. Numbers are
-    maxima; `matrix_instructions` must be equal. Figures of views are left to who makes those.
-    """
+    """One line for each figure over its limit in LIMITS, and for each key that fits no kernel: a
+    kernel's name, with or without template arguments, or "*" for all. Figures of views are left to
+    who makes those."""
     lines = []
     for key, bounds in limits.items():
         mine = [row for row in rows if key in ("*", row["kernel"], row["kernel"].split("<")[0])]

@@ -1,7 +1,5 @@
-"""What cases.py says that each case costs.
-
-By default the bytes are those of each input tensor and each output once, in the dtypes due; there
-are no FLOPs; and the unit is that of the first floating-point input.
+"""What each case costs: what cost() says, else each input and output once, in the dtypes due, no
+FLOPs, and the unit of the first floating-point input.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def declared_dtype(case: Case) -> torch.dtype:
 
 
 def input_unit(inputs: Iterable[object]) -> str:
-    """The unit of the first floating-point input; fp32 where there is none."""
+    """That of the first floating-point input; fp32 where there is none."""
     dtypes = (item.dtype for item in inputs if isinstance(item, torch.Tensor))
     known = (dtype for dtype in dtypes if dtype.is_floating_point or dtype is torch.int8)
     dtype = next(known, torch.float32)
@@ -56,13 +54,11 @@ def input_unit(inputs: Iterable[object]) -> str:
 def case_cost(proof: Obligations, view: View) -> dict[str, Any]:
     """Bytes, FLOPs and unit of a case, of its inputs and their truth; the bytes of the truth are
     `written`."""
-    tensors = [item for item in view.inputs if isinstance(item, torch.Tensor)]
     outs = zip(view.refs, view.due_dtypes(), strict=False)  # a wrong `out` fails functions
     written = sum(ref.numel() * dtype.itemsize for ref, dtype in outs)
-    size = written + sum(item.nbytes for item in tensors)
-    unit = input_unit(tensors)
-    said = declared_cost(proof, view.case)
-    return {"bytes": size, "written": written, "flops": 0, "unit": unit, **said}
+    size = written + sum(item.nbytes for item in view.inputs if isinstance(item, torch.Tensor))
+    known = {"bytes": size, "written": written, "flops": 0, "unit": input_unit(view.inputs)}
+    return known | declared_cost(proof, view.case)
 
 
 def view_shapes(proof: Obligations, case: Case) -> View:
@@ -88,5 +84,5 @@ def estimate_cost(proof: Obligations, case: Case) -> dict[str, Any]:
     """Bytes, FLOPs and unit of a case, estimated from its sides where nothing better is known."""
     if found := early_cost(proof, case):
         return found
-    size, unit = SIDE_BYTES * case_size(case), UNITS.get(declared_dtype(case), "fp32")
-    return {"bytes": size, "flops": 0, "unit": unit, **declared_cost(proof, case)}
+    known = {"bytes": SIDE_BYTES * case_size(case), "flops": 0}
+    return known | {"unit": UNITS.get(declared_dtype(case), "fp32")} | declared_cost(proof, case)

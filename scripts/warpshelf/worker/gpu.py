@@ -1,7 +1,5 @@
-"""A GPU: what NVIDIA's driver says about it, how its calls are timed, and its ceilings.
-
-The driver is only read, through nvidia-smi, and never set. A call is timed by events, with a cold
-cache, and the ceilings are measured in the same run.
+"""A GPU: what NVIDIA's driver says about it (it is read, never set), the clock that times calls on
+it with a cold cache, and its ceilings, which are measured in the same run.
 """
 
 from __future__ import annotations
@@ -59,12 +57,9 @@ def decode_reasons(text: str) -> list[str]:
 
 
 class NvidiaDriver:
-    """What nvidia-smi says about the GPU whose uuid CUDA gives, with or without its prefix.
-
-    nvidia-smi counts all GPUs of the machine, CUDA only those that CUDA_VISIBLE_DEVICES leaves, and
-    maybe in another order; a uuid means the same to both. That of a MIG slice leads to its GPU,
-    which alone has clocks. A GPU that nvidia-smi does not list is not asked about.
-    """
+    """What nvidia-smi says about the GPU whose uuid CUDA gives, with or without its prefix: their
+    numbers of it may differ. That of a MIG slice leads to its GPU, which alone has clocks. A GPU
+    that nvidia-smi does not list is not asked about."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = re.sub(r"^(?:MIG-GPU|GPU|MIG)-", "", uuid.strip()).lower()
@@ -128,10 +123,9 @@ class LoadMonitor:
             self.fields = (*FIELDS, field)
         words = ["-i", self.driver.gpu, "-lms", str(INTERVAL), *_query_options(self.fields)]
         no = subprocess.DEVNULL
+        command = ["nvidia-smi", *words]
         with contextlib.suppress(OSError):
-            self.process = subprocess.Popen(
-                ["nvidia-smi", *words], stdin=no, stdout=self.file, stderr=no
-            )
+            self.process = subprocess.Popen(command, stdin=no, stdout=self.file, stderr=no)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -158,24 +152,17 @@ class LoadMonitor:
     def _bytes_written(self) -> int:
         return os.fstat(self.file.fileno()).st_size
 
-    def _load_readings(self) -> list[list[str]]:
-        found, end = [], 0
+    def load_conditions(self) -> dict[str, Any]:
+        """What a record has of the readings under load: `load` and, if any, `slowed_by`; empty
+        where there was none. Clocks in MHz and power in watts are medians."""
+        readings, end = [], 0
         for line in self.text.splitlines(keepends=True):
             start, end = end, end + len(line)
             # A line that was begun before the load, or ended after it, is left out.
             whole = any(first <= start and end <= last for first, last in self.spans)
             values = _split_values(line.decode(errors="replace"), len(self.fields))
             if values and whole and line.endswith(b"\n"):
-                found.append(values)
-        return found
-
-    def load_conditions(self) -> dict[str, Any]:
-        """What a record has of the readings under load: `load` and, if any, `slowed_by`.
-
-        Clocks in MHz and power in watts as medians, with the lowest SM clock; the highest
-        temperature in Celsius; how many readings there were. Empty where there was none.
-        """
-        readings = self._load_readings()
+                readings.append(values)
         if not readings:
             return {}
         sm, memory, celsius, watts = (
@@ -231,14 +218,13 @@ def current_driver() -> NvidiaDriver:
 class CudaClock:
     """Times one call by CUDA events, with an L2 cache that holds nothing of its own.
 
-    The flush writes, as the work before a kernel does in any program: the call finds the cache full
-    of lines that must go back to memory, and leaves as many of its own. It also keeps the GPU busy
-    while the host enqueues the call. Whether that was long enough is seen from the first event: had
-    the GPU reached it before the host was done, it might have waited for the host between the
-    events, and the sample is not held. Then the next flush before this call has twice as many
-    passes, up to MOST_PASSES. What is not held behind these either waits for the GPU inside, or
-    takes longer to enqueue than to run: it is timed on an idle GPU, the host's part with it. Behind
-    the last event the whole device is waited for: if it still works, the call left that outside.
+    The flush writes, as the work before a kernel does in any program, and keeps the GPU busy while
+    the host enqueues the call. Had the GPU reached the first event before the host was done, it
+    might have waited for the host between the events, and the sample is not held: the next flush
+    before this call has twice as many passes, up to MOST_PASSES. What is not held behind these
+    either waits for the GPU inside, or takes longer to enqueue than to run: it is timed on an idle
+    GPU, the host's part with it. Work that the device still does behind the last event, the call
+    left outside.
     """
 
     def __init__(self) -> None:
@@ -281,11 +267,8 @@ class _Habit:
 def measure_ceilings(
     clock: timing.Clock, description: dict[str, Any], units: set[str]
 ) -> dict[str, Any]:
-    """What this GPU does now: a large copy, a large matrix product in each unit, and its peaks.
-
-    Rates in bytes and FLOPs per second. Units without a plain torch product (fp8) are left out, and
-    so is what could not be timed.
-    """
+    """What this GPU does now: a large copy, a large matrix product in each unit but those without a
+    plain torch product (fp8), and its peaks, in bytes and FLOPs per second."""
     bus_bits = getattr(torch.cuda.get_device_properties(0), "memory_bus_width", None)
     found = limits.peak_rates(description, bus_bits, *current_driver().highest_clocks())
     if cache := getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0):

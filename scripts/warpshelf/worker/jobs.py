@@ -352,7 +352,6 @@ def _record_time(
         result["time"] = found.as_dict()
 
 
-
 # Every configuration of a kernel's SPACE: verified, and compiled and counted or timed.
 
 MOST_WRONG = 3  # configurations that are told; more say no more
@@ -381,7 +380,10 @@ class SpaceSearch:
         for number, configuration in enumerate(self.space.configurations()):
             if len(self.failures) == MOST_WRONG:
                 return
-            if chosen is not None and space_rows.format_values(configuration.values()) not in chosen:
+            if (
+                chosen is not None
+                and space_rows.format_values(configuration.values()) not in chosen
+            ):
                 continue
             self.checks.set_place(f"in the configuration {configuration}")
             self.checks.watch.begin_case(number, self.rank)

@@ -1,10 +1,8 @@
 """What each launch of a kernel asks of one architecture, and which of them cannot run.
 
-A snippet's cases enter, those to time among them; they are called as where that GPU is, compiled
-for it, and nothing is launched. What leaves is by variant the most that a block takes, and every
-reason for which a launch would fail: it does not compile, or a block takes more shared memory,
-registers or threads than an SM of the architecture has. Inputs that are large have shapes and no
-data, so that sizes that no CPU holds are looked at as well.
+Each case is called as where that GPU is, compiled for it, and nothing is launched. A launch fails
+if it does not compile, or a block takes more than an SM has. Large inputs have shapes and no data,
+so that sizes that no CPU holds are looked at as well.
 """
 
 from __future__ import annotations

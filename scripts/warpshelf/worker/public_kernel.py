@@ -1,9 +1,8 @@
 """A public kernel, compiled as ours are: `python -m warpshelf.worker.public_kernel`.
 
 A process of its own reads on its standard input where a kernel is and how it is compiled, as JSON,
-and writes its figures by architecture. Of a Python file no more is executed than defines something,
-and what it imports and this environment lacks is replaced by something empty: a kernel needs none
-of it to be compiled. Of a file in CUDA C++ the host's part is left out.
+and writes its figures by architecture. What a Python file imports and this environment lacks is
+replaced by something empty: a kernel needs none of it. Of CUDA C++ the host's part is left out.
 """
 
 from __future__ import annotations
@@ -60,12 +59,9 @@ class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def import_file(root: Path, file: str) -> ModuleType:
-    """The module of a file in a checkout, by the name that its package gives it.
-
-    It is read statement by statement, and no more of it than defines something: a tutorial also
-    runs what it defines. What fails, for want of a GPU for instance, is left out. SyntaxError if
-    it is no Python.
-    """
+    """The module of a file in a checkout, by the name that its package gives it, of the statements
+    that define something: a tutorial also runs it. What fails, for want of a GPU for instance, is
+    left out. SyntaxError if it is no Python."""
     path = root / file
     names, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():
@@ -93,11 +89,8 @@ def import_file(root: Path, file: str) -> ModuleType:
 
 
 def _execute_statement(one: ast.stmt, module: ModuleType, absentees: StubFinder, root: str) -> bool:
-    """Whether a statement of a module could be executed; if not, print why.
-
-    Something empty stands for each module that it cannot do without. What a file can do without, it
-    asks for and catches this itself. What was imported of the checkout is then read again.
-    """
+    """Whether a statement of a module could be executed; if not, print why. Something empty stands
+    for each module that it lacks; what was imported of the checkout is then read again."""
     part = compile(ast.Module([one], []), str(module.__file__), "exec")
     before = {*sys.modules}
     while True:
@@ -197,11 +190,9 @@ def cuda_figures(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def package_figures(job: dict[str, Any]) -> dict[str, Any]:
-    """The same of a kernel in a language of its own: its file has a `binary` that compiles it.
-
-    `binary("sm_90")` gives the cubin, the symbol in it and the bytes of shared memory that a launch
-    asks for. PackageNotFoundError if the package is not installed.
-    """
+    """The same of a kernel in a language of its own: `binary("sm_90")` of its file gives the cubin,
+    the symbol in it and the bytes of shared memory that a launch asks for. PackageNotFoundError if
+    the package is not installed."""
     made_by = f"{job['package']} {metadata.version(job['package'])}"
     path = Path(job["root"], job["file"])
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -41,12 +41,9 @@ class Clock(Protocol):
 
 
 class Summary(NamedTuple):
-    """Seconds of one function in one case: median, 20th and 80th percentile, sample count.
-
-    `void` counts the samples left out, since the GPU may have waited for the host in them. `cv` is
-    the coefficient of variation, the standard deviation of the samples over their mean. With `host`
-    all waits for the host are in the samples.
-    """
+    """Seconds of one function in one case: median, 20th and 80th percentile, sample count, and the
+    coefficient of variation. `void` samples are left out, since the GPU may have waited for the
+    host in them; with `host` all such waits are in the samples."""
 
     median: float
     p20: float
@@ -103,13 +100,12 @@ def time_interleaved(
     """Time functions against each other, one sample of each in every round.
 
     Taking turns spreads whatever drifts (clocks, temperature, a neighbour) over all alike, and the
-    order of each round is drawn anew from `seed`, so that none always follows the same other. Each
-    is called once, then warmed up for `warm_up` seconds of its own time and WARM_CALLS calls. It is
+    order of each round is drawn from `seed`, so that none always follows the same other. Each is
+    called once, then warmed up for `warm_up` seconds of its own time and WARM_CALLS calls. It is
     sampled until the samples of the slowest add up to `sampling` seconds and each has FEWEST that
-    count, within MOST rounds: those that are held, or those with the host's part where that kind is
-    more. Past `deadline` (by `now`) no further round starts; before FEWEST rounds that is a
-    TimeoutError. A function with fewer than FEWEST samples that count, or a larger share of others
-    than MOST_VOID, has in place of a time why it has none; one that works on after it a fault.
+    count, within MOST rounds; past `deadline` (by `now`) no round starts, and before FEWEST that is
+    a TimeoutError. A function with fewer that count, or a larger share of others than MOST_VOID,
+    has in place of a time why it has none; one that works on after it a fault.
     """
     for call in calls.values():
         call()

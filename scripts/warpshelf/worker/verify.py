@@ -1,15 +1,10 @@
 """A kernel's output against a float64 truth, with the ways to cheat closed.
 
-A function is called twice on each case, and once on each view of it. Its inputs must come back
-untouched, down to the last byte of their storage. The second call finds new values in the same
-tensors, so a result kept from the first call shows. What stands around each call is a `CallWatch`.
-
-Fresh memory is poisoned before it can be written, so an element that was never written shows. Where
-a kernel's PTX is executed it is also marked as unwritten, so that reading it is found out.
-
-From each case views are drawn: the same values in another layout. What lies between and beside
-the elements of a view is NaN (-1 in integers), so that a kernel that takes rows or columns as
-adjacent shows. `expanded` alone changes the values: the first slice stands for all.
+A function is called twice on each case, and once on each view of it: the same values in another
+layout, with NaN (-1 in integers) between and beside them. Its inputs must come back untouched, down
+to the last byte of their storage. The second call finds new values in the same tensors, so a result
+kept from the first call shows. Fresh memory is poisoned before it can be written and, where PTX is
+executed, marked as unwritten.
 """
 
 from __future__ import annotations
@@ -54,10 +49,8 @@ HARMLESS = frozenset(
 
 
 class PoisonMode(TorchFunctionMode):
-    """Fills memory that a factory such as `torch.empty` hands out before anyone can read it.
-
-    With `marks` it notes as well that nobody has written it, for kernels that papergpu executes:
-    one that reads an element before it was written is found out.
+    """Fills memory that a factory such as `torch.empty` hands out before anyone can read it. With
+    `marks`, papergpu also hears that nobody has written it, and finds out who reads it.
 
     A dispatch mode would see more (factories called from C++), but its first use imports all of
     torch's compiler, two seconds in every child.
@@ -101,11 +94,8 @@ def note_written(values: Iterable[object]) -> None:
 
 
 def fill_poison(tensor: Tensor, byte: int = POISON) -> None:
-    """Overwrite every element of a fresh tensor, and whatever else its storage holds.
-
-    `byte` goes into integers, and into booleans as false unless it is POISON; a floating-point
-    tensor gets NaN whatever it is.
-    """
+    """Overwrite a fresh tensor and whatever else its storage holds: integers with `byte`, booleans
+    with whether that is POISON, numbers of floating point with NaN."""
     if tensor.numel() == 0 or tensor.device.type == "meta":
         return
     if tensor.dtype is torch.bool:
@@ -118,6 +108,10 @@ def fill_poison(tensor: Tensor, byte: int = POISON) -> None:
 def _storage_bytes(tensor: Tensor) -> Tensor:
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return flat.set_(tensor.untyped_storage())
+
+
+def _storage_places(items: Inputs) -> set[int]:
+    return {item.untyped_storage().data_ptr() for item in items if isinstance(item, Tensor)}
 
 
 def take_fingerprint(tensor: Tensor) -> Tensor:
@@ -137,19 +131,16 @@ def take_fingerprint(tensor: Tensor) -> Tensor:
 
 def input_fingerprints(inputs: Inputs) -> list[Tensor | None]:
     """What tells later whether a byte behind an input has changed."""
-    found: list[Tensor | None] = []
-    for item in inputs:
-        if isinstance(item, Tensor):
-            flat = _storage_bytes(item)
-            width = math.gcd(flat.numel(), 8)  # the widest integers that divide it
-            found.append(take_fingerprint(flat.view(WORDS[width])))
-        else:
-            found.append(None)
-    return found
+    stored = [_storage_bytes(item) if isinstance(item, Tensor) else None for item in inputs]
+    # Seen as the widest integers that divide it.
+    return [
+        None if flat is None else take_fingerprint(flat.view(WORDS[math.gcd(flat.numel(), 8)]))
+        for flat in stored
+    ]
 
 
 def check_untouched(inputs: Inputs, before: Sequence[Tensor | None]) -> None:
-    """See that no byte behind any input has changed; WrongResult if one has."""
+    """WrongResult if a byte behind any input has changed."""
     for index, (old, now) in enumerate(zip(before, input_fingerprints(inputs), strict=True)):
         if old is not None and now is not None and not torch.equal(old, now):
             raise WrongResult(f"changed its input {index}")
@@ -212,11 +203,8 @@ def draw_view(name: str, inputs: Inputs) -> list[object] | None:
 def case_views(
     inputs: Inputs, index: int, single: bool = False
 ) -> Iterator[tuple[str, list[object]]]:
-    """The views of the inputs of case number `index`, by name.
-
-    All of them for inputs of at most ALL_BYTES bytes; of larger ones, and where a `single` one is
-    asked for, the first that changes something, counted from one that `index` chooses.
-    """
+    """The views of the inputs of case number `index`, by name: all of them, or of inputs of over
+    ALL_BYTES bytes a `single` one, the first from where `index` points that changes something."""
     size = sum(item.nbytes for item in inputs if isinstance(item, Tensor))
     single = single or size > ALL_BYTES
     turn = index % len(VIEWS) if single else 0
@@ -295,11 +283,10 @@ class CaseData:
         if turn not in self._inputs:
             made = self._draw(turn)
             tensors = [item for item in made if isinstance(item, Tensor)]
-            whole = all(
-                item.is_contiguous() and item.untyped_storage().nbytes() == item.nbytes
-                for item in tensors
+            whole = (
+                x.is_contiguous() and x.untyped_storage().nbytes() == x.nbytes for x in tensors
             )
-            if not whole or sum(item.nbytes for item in tensors) > COPIED:
+            if not all(whole) or sum(item.nbytes for item in tensors) > COPIED:
                 return made
             self._inputs[turn] = list(made)
         kept = self._inputs[turn]
@@ -309,8 +296,7 @@ class CaseData:
         """The truth of a turn's inputs, which nothing has changed yet."""
         if turn not in self._truths:
             refs = reference_truth(self.reference, inputs)
-            shared = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, Tensor)}
-            if any(ref.untyped_storage().data_ptr() in shared for ref in refs):
+            if _storage_places(refs) & _storage_places(inputs):
                 return refs  # the next turn's values come into the same tensors
             if not refs[0].is_cuda and sum(ref.numel() for ref in refs) > COPIED:
                 return refs
@@ -327,11 +313,12 @@ class CaseData:
 def check_function(
     function: Function, given: CaseData, tolerance: Tolerance, watch: CallWatch, ours: bool
 ) -> tuple[Errors, torch.dtype]:
-    """Call `function` twice on inputs of a case and compare both results with the truth.
+    """Call `function` twice on inputs of a case and compare both results with the truth; a wrong
+    one is a WrongResult.
 
     `ours` turns on what a library need not do: writing every element of fresh memory, and
     returning a new result each time. At no time is there more than the inputs twice, or once with
-    two results and one truth: a case may fill half of a GPU. WrongResult if it is wrong in any way.
+    two results and one truth: a case may fill half of a GPU.
     """
     poisons = (POISON, OTHER_POISON) if ours else (None, None)
     view = given.first_view()
@@ -339,7 +326,7 @@ def check_function(
     outs, errors, dtype = check_view(function, view, tolerance, watch, poisons[0])
     del view
     kept = [take_fingerprint(out) for out in outs]
-    storages = {item.untyped_storage().data_ptr() for item in inputs if isinstance(item, Tensor)}
+    storages = _storage_places(inputs)
     inputs = refill_inputs(inputs, given.turn_inputs(1))
     view = View("", given.case, inputs, given.turn_truth(1, inputs))
     try:
@@ -347,7 +334,7 @@ def check_function(
     except WrongResult as wrong:
         raise WrongResult(f"right on its first call, wrong on the second: {wrong}") from None
     for out, old in zip(outs, kept, strict=True):
-        aliased = out.untyped_storage().data_ptr() in storages
+        aliased = _storage_places([out]) <= storages
         if ours and not aliased and not torch.equal(take_fingerprint(out), old):
             what = "the second call changed the result of the first: allocate a new output"
             raise WrongResult(what)
@@ -362,11 +349,8 @@ def check_view(
     poison: int | None = POISON,
     specialize: bool = True,
 ) -> tuple[Sequence[Tensor], Errors, torch.dtype]:
-    """Call a function on a view, once, and compare the result with the truth.
-
-    Its results, how far they are off, and the dtype that decides the tolerance. WrongResult if it
-    is wrong in any way. With `poison`, a byte, memory that it takes is filled first.
-    """
+    """Call a function on a view, once: its results, how far they are off, and the dtype that
+    decides the tolerance. WrongResult if it is wrong. `poison` is a byte to fill fresh memory."""
     inputs, named, due = view.inputs, len(view.due_dtypes()), len(view.refs)
     if named != due:
         raise WrongResult(f"the case's `out` names {named} dtypes for {due} outputs")

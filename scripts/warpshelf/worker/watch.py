@@ -1,12 +1,10 @@
 """The schedule under which each call of a kernel runs on a CPU, and what its launches did.
 
 The first call of a variant on a case runs its warps by turns, the next each as far as it goes, the
-one after that at random, and so on; the seed, which orders blocks and warps, is another for every
-call. On each further target the rotation begins one schedule later. A variant is called on a case
-until it has met all three schedules; views of the case come after these.
-
-One call of some cases is counted: by turns, with blocks and warps in order, on one thread, so that
-every machine counts the same.
+one after that at random; the seed, which orders blocks and warps, is another for every call. On
+each further target the rotation begins one schedule later. A variant meets all three schedules on
+a case before its views come. One call of some cases is counted: by turns, with blocks and warps in
+order, on one thread, so that every machine counts the same.
 """
 
 from __future__ import annotations
@@ -42,11 +40,9 @@ class CallSettings(NamedTuple):
 
 
 def settings_for_call(index: int, call: int, rank: int, counted: bool = False) -> CallSettings:
-    """That of a call of a variant on case number `index`.
-
-    `rank` is the number of the target among those that the variant is for. A case that is
-    `counted` begins by turns whatever the target, and goes on with the other two.
-    """
+    """That of a call of a variant on case number `index`; `rank` is the number of the target among
+    those that it is for. A `counted` case begins by turns whatever the target, and goes on with the
+    other two."""
     if counted:
         schedule = SCHEDULES[0] if call == 0 else SCHEDULES[1 + (rank + call - 1) % 2]
     else:
@@ -72,8 +68,7 @@ class CallWatch:
     def begin_case(
         self, index: int, rank: int = 0, counted: bool = False, further: bool = False
     ) -> None:
-        """A variant comes to case number `index`; for `further` calls. `rank` is the number of the
-        target among those that the variant is for."""
+        """A variant comes to case number `index`; for `further` calls."""
         self._begun = index, rank, counted
         self._calls, self._turn = len(SCHEDULES) if further else 0, None
         self._met.clear()
@@ -114,11 +109,8 @@ class CallWatch:
 
 
 class LaunchCounts:
-    """The counted launches of a snippet's variants, on one target.
-
-    Of a variant the cases of COUNTED are counted, and where none of them is for it, of the others
-    the largest of each form. Of what they launch the largest of each kernel is kept.
-    """
+    """The counted launches of a snippet's variants, on one target: of what `wanted_cases` launch,
+    the largest of each kernel."""
 
     def __init__(self, proof: Obligations) -> None:
         self._wanted = {name: wanted_cases(proof, name) for name in proof.variants}
@@ -158,9 +150,8 @@ def wanted_cases(proof: Obligations, name: str) -> set[int]:
     return {index for index in mine if index in proof.counted} or {*largest.values()}
 
 
-# What a kernel's launches did, line by line of the snippet, as its views have it. What was inlined
-# from a library counts for the line of the snippet that asked for it, where the compiler says
-# which; what it does not say stands under the library's own name.
+# Lines of the snippet, as its views have them. What was inlined from a library counts for the line
+# that asked for it, where the compiler says which, and else stands under the library's own name.
 
 UNKNOWN = "PTX"  # stands for the instructions of which the compiler names no line
 LIBRARIES = {"/site-packages/": "", "/dist-packages/": "", "/papergpu/": "papergpu/", "/": ""}
