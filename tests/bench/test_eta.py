@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_up_records import make_machine as imaginary
 
 from warpshelf.bench.assemble import SnippetRun
-from warpshelf.bench.eta import (
+from warpshelf.bench.plan import (
     ALIKE,
     CALL,
     CEILING,
@@ -27,14 +27,13 @@ from warpshelf.bench.eta import (
     RECORD,
     START,
     Estimator,
-    Eta,
     JobEstimate,
     Round,
     end_times,
     estimate_by_method,
-    job_key,
 )
 from warpshelf.bench.pool import Job, Outcome
+from warpshelf.bench.run import Eta, job_key
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger

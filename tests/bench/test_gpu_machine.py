@@ -14,9 +14,8 @@ from made_up_records import make_result
 
 from warpshelf.bench import pool
 from warpshelf.bench import run as runs
-from warpshelf.bench.eta import Eta
 from warpshelf.bench.pool import Job, Outcome, Pool
-from warpshelf.bench.run import Options, Plan, Run, Verdict
+from warpshelf.bench.run import Eta, Options, Plan, Run, Verdict
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.records import ledger, store

@@ -11,8 +11,17 @@ from made_up_records import make_machine as imaginary
 
 from tests.bench.test_gpu_machine import MODEL, TRITON, Simulated, simulated_pool
 from warpshelf.bench import run as runs
-from warpshelf.bench.eta import GUESSES, METHOD, estimate_by_method
-from warpshelf.bench.plan import CHANGED, FORCED, NEVER, REPEATED, TRUSTED, Options
+from warpshelf.bench.plan import (
+    CHANGED,
+    FORCED,
+    GUESSES,
+    METHOD,
+    NEVER,
+    REPEATED,
+    TRUSTED,
+    Options,
+    estimate_by_method,
+)
 from warpshelf.bench.pool import Job, Outcome
 from warpshelf.bench.run import Run
 from warpshelf.cli import console

@@ -11,9 +11,8 @@ import pytest
 from conftest import ROOT
 from rich.console import Console
 
-from warpshelf.bench.eta import Eta
 from warpshelf.bench.pool import Job
-from warpshelf.bench.run import Plan, Verdict
+from warpshelf.bench.run import Eta, Plan, Verdict
 from warpshelf.cli import commands, console
 from warpshelf.cli.console import NOTEBOOKS, Reporter, summary_lines
 from warpshelf.cli.links import links_app

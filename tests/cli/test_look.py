@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, Trial, sound_snippet
 from made_up_views import FIRST, SOURCE, make_view
 
-from warpshelf.bench import make_views
+from warpshelf.bench import compiling
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
 from warpshelf.look import view_store
@@ -34,7 +34,7 @@ def viewed_trial(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Trial:
         trial,
         *(make_view(name, arch) for name in ("naive", "tiled") for arch in ("sm_80", "sm_90")),
     )
-    monkeypatch.setattr(make_views, "_make_views", None)
+    monkeypatch.setattr(compiling, "_make_views", None)
     monkeypatch.setenv("COLUMNS", "100")
     return trial
 

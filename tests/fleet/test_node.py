@@ -18,9 +18,9 @@ from conftest import ROOT, Trial
 from warpshelf.bench import assemble
 from warpshelf.contract import snippet
 from warpshelf.core.project import Project
-from warpshelf.fleet import checkout_bundle, node
-from warpshelf.fleet.checkout_bundle import judge_answer
+from warpshelf.fleet import node, run_cluster
 from warpshelf.fleet.queue import Item, cpu_kind
+from warpshelf.fleet.run_cluster import judge_answer
 
 TASK = {"key": "one on cpu", "snippet": "one", "only": "cpu", "workers": 1, "seconds": 20.0}
 ROW = {"snippet": "one", "state": "passed"}
@@ -146,7 +146,7 @@ def packed_copy(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """The copy of a project with one sound snippet, which this process is in."""
     trial.add_sound_snippet()
     project = Project(trial.root)
-    with checkout_bundle.pack_checkout(project, snippet.discover_snippets(project)) as folder:
+    with run_cluster.pack_checkout(project, snippet.discover_snippets(project)) as folder:
         monkeypatch.chdir(folder)
         yield folder
 
@@ -185,7 +185,7 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", root)
     project = Project(root)
     chosen = snippet.discover_snippets(project)
-    with checkout_bundle.pack_checkout(project, chosen) as folder:
+    with run_cluster.pack_checkout(project, chosen) as folder:
         there = snippet.discover_snippets(Project(folder))
         assert [one.digest for one in there] == [one.digest for one in chosen]
         records = {path.relative_to(folder).parts[1] for path in folder.rglob("results/*")}
@@ -197,6 +197,6 @@ def test_what_travels_is_what_a_run_reads(tmp_path: Path) -> None:
 
 def test_the_commit_goes_along(packed_copy: Path) -> None:
     assert not (packed_copy / assemble.TRAVELS_WITH).exists()  # the trial has none
-    with checkout_bundle.pack_checkout(Project(ROOT), []) as folder:
+    with run_cluster.pack_checkout(Project(ROOT), []) as folder:
         told = assemble.checkout_commit(folder)
         assert told is not None and told == assemble.checkout_commit(ROOT)

@@ -22,9 +22,9 @@ from warpshelf.core.files import dump_json
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.fleet import cluster
-from warpshelf.fleet.checkout_bundle import ResultQueue, judge_answer
 from warpshelf.fleet.cluster import NoAnswer, Node
 from warpshelf.fleet.queue import Inventory, Item, Kind, cpu_kind, plan_items
+from warpshelf.fleet.run_cluster import ResultQueue, judge_answer
 from warpshelf.records import bundle
 
 CPU = cpu_kind(node_tasks.describe_cpu({"gpus": 0})["machine"])

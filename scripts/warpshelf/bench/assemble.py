@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,8 @@ class SnippetRun:
         return bool(is_compiled(self.snippet) and self.machine["triton"] is not None)
 
     def untimed_jobs(self, force: bool = False, viewed: bool = False) -> list[Job]:
-        """What to do before any timing. A current record's compile figures are kept on a CPU.
-
-        With `viewed` the views of its kernels are made as well, where PTX is executed, unless those
-        of the present code are there. Of a trusted record the demo alone runs.
-        """
+        """What to do before any timing: of a trusted record the demo alone. Compiled figures of a
+        current record are kept on a CPU; with `viewed` the views that lack are made there too."""
         one, executes = self.snippet, self.only_compiled() is None
         if self.trusted:
             self.awaited = {(Task.DEMO, self.targets[0])}
@@ -119,18 +116,12 @@ class SnippetRun:
 
     @property
     def targets(self) -> tuple[str | None, ...]:
-        """The architectures whose PTX is executed here; None stands for the machine as it is.
-
-        Those that a snippet is not for are left out, but the one that its record rests on.
-        """
+        """The architectures whose PTX is executed here: those that the snippet is for, and the one
+        that its record rests on. None stands for the machine as it is."""
         if not self.on_cpu or not is_compiled(self.snippet):
             return (None,)
-        asked = architectures.required_architectures(self.snippet.needs)
-        return tuple(
-            one
-            for one in TARGETS
-            if one == MAIN or all(each.covers(architectures.sm_version(one)) for each in asked)
-        )
+        fits = partial(architectures.is_covered, self.snippet.needs, None)
+        return tuple(t for t in TARGETS if t == MAIN or fits(architectures.sm_version(t)))
 
     def _sorted_targets(self) -> list[str]:
         return sorted(filter(None, self.targets), key=architectures.sm_version)
@@ -263,10 +254,8 @@ def is_compiled(snippet: Snippet) -> bool:
 def job_details(
     snippet: Snippet, machine: dict[str, Any], target: str | None = None
 ) -> dict[str, Any]:
-    """What a child must know about its snippet.
-
-    `target` is the architecture whose PTX it executes, on a machine without a GPU.
-    """
+    """What a child must know about its snippet; `target` is the architecture whose PTX it executes,
+    on a machine without a GPU."""
     # From 3.10 on Triton fuses products with sums only if told to, and 3.9 warns of that on stderr.
     # Here all are told to, so that a record means the same under each.
     environment = {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
@@ -313,10 +302,8 @@ def outcome_findings(snippet: Snippet, outcome: Outcome) -> list[Finding]:
 
 
 def checkout_commit(root: Path) -> str | None:
-    """The checkout's commit, and behind it `+FILE` for files that decide results and differ.
-
-    A copy without version control has it in a file, written where the copy was made.
-    """
+    """The checkout's commit, and behind it `+FILE` for files that decide results and differ. A copy
+    without version control has it in a file, written where the copy was made."""
     if not (root / ".git").exists() and (note := root / TRAVELS_WITH).is_file():
         return note.read_text(encoding="utf-8").strip() or None
     name = project.git_line(root, "rev-parse", "--short=12", "HEAD")
@@ -331,11 +318,8 @@ def checkout_commit(root: Path) -> str | None:
 
 
 def split_output(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
-    """The output of each of the runs of demo(), between the marks that the child printed.
-
-    Raises:
-        ValueError: there are more marks than that, or fewer.
-    """
+    """The output of each of the runs of demo(), between the marks that the child printed;
+    ValueError if there are more or fewer."""
     parts = re.split(rb"\n" + token.encode() + rb" [a-z0-9 ]+\n", output)
     if len(parts) != runs + 2:
         raise ValueError("the output of demo() is incomplete")
@@ -343,11 +327,8 @@ def split_output(output: bytes, token: str, runs: int = 2) -> tuple[bytes, ...]:
 
 
 def validate_demo(*runs: bytes) -> str:
-    """The text to publish of what each run of demo() printed.
-
-    Raises:
-        ValueError: it is empty, too long, not UTF-8, or different on the second run.
-    """
+    """The text to publish of what each run of demo() printed; ValueError if it is empty, too long,
+    not UTF-8, or different on the second run."""
     texts = []
     for printed in runs:
         try:

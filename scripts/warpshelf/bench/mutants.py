@@ -29,18 +29,14 @@ NEVER_RAN = tuple(
 
 @dataclass
 class KillMatrix:
-    """What became of the mutants of a snippet.
-
-    `counted` are the numbers of the cases of COUNTED, which need not kill: one that claims no
-    mutant is not asked. `judged` has by mutant and case the words of the rejection, None where
-    there was none, and nothing where the case was not asked or cannot run here.
-    """
+    """What became of the mutants of a snippet. `judged` has by mutant and case the words of the
+    rejection, None where there was none, and nothing where the case was not asked or cannot run."""
 
     snippet: Snippet
     mutants: list[Mutant]
     cases: list[dict[str, Any]]
     kills: list[list[str]]
-    counted: list[int] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)  # cases that need not kill
     judged: dict[str, dict[int, str | None]] = field(default_factory=dict)
 
     def findings(self) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What a run will do: snippets, records and the ledger go in, turns of work with their time out.
+"""What a run will do and how long: snippets, records and the ledger go in, turns of work come out.
 
 A turn is one machine: a GPU, then the CPU that it is in. A turn goes batch by batch, since what was
 verified still has to be timed, and a run that is stopped has recorded only what was. What times
@@ -6,26 +6,213 @@ nothing is one batch, and begins with what takes longest.
 
 A record of a CPU whose digest is that of the sources is trusted. Of its snippet the demo runs, once
 in a checkout, and has to print what the record has.
+
+How long jobs take is asked of what is known best first. On a CPU they are seconds of CPU, which
+other work does not lengthen. They are laid out as the pool will start them.
 """
 
 from __future__ import annotations
 
+import heapq
+import json
 import os
-from collections.abc import Callable, Iterable, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from warpshelf.bench.assemble import SnippetRun
-from warpshelf.bench.eta import BASES, Estimator, JobEstimate, Round, end_times
 from warpshelf.bench.pool import Job, most_on_gpu
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
 from warpshelf.records import ledger, store
-from warpshelf.records.ledger import Ledger
-from warpshelf.records.schema import Record
+from warpshelf.records.ledger import CPU, Ledger
+from warpshelf.records.schema import SPENT, Record
+from warpshelf.worker import timing
 from warpshelf.worker.context import Task
+
+# Where seconds are from, the best known first.
+BASES = HERE, RECORD, OTHER, ALIKE, METHOD, GUESS = (
+    "earlier runs here", "records", "records of other GPUs", "similar snippets", "the method",
+    "a guess",
+)  # fmt: skip
+# By the method, in seconds; on the high side, since a short wait is forgiven more easily.
+START = 10.0  # to import torch and make a context on the GPU
+FIRST = 4.0  # the first call of a function: its compilation
+CEILING = 2.0  # each of the rates that a timing measures for itself
+CALL = 0.1  # to call a function on a small case and compare what it gives
+LARGE_CALL = 0.7  # the same of a case to time, with its reference, and the flushes between samples
+GUESSES = {
+    Task.DUE: 6.0, Task.DEMO: 2.0, Task.VERIFY: 15.0, Task.COMPILE: 15.0, Task.VIEW: 15.0,
+    Task.TIME: 60.0,
+}  # fmt: skip
+LONG_GUESS = 300.0
+
+Spent = Mapping[str, float]  # seconds by task
+
+
+@dataclass(frozen=True)
+class JobEstimate:
+    """How long a job is expected to take, and which of BASES that rests on."""
+
+    job: Job
+    seconds: float
+    basis: str
+
+
+class Estimator:
+    """Estimates the seconds of jobs from the records and the ledger of a project."""
+
+    def __init__(self, project: Project, book: Ledger) -> None:
+        self.project = project
+        self.book = book
+
+    def estimate_jobs(
+        self, work: SnippetRun, jobs: Sequence[Job], records: Mapping[str, Record]
+    ) -> list[JobEstimate]:
+        """What each of the jobs of one snippet will take; `records` are the snippet's own."""
+        tasks = [job.do for job in jobs]
+        taken = {task: self._estimate_task(work, task, records) for task in tasks}
+        return [
+            JobEstimate(job, min(total / tasks.count(job.do), job.seconds), basis)
+            for job, (total, basis) in ((job, taken[job.do]) for job in jobs)
+        ]
+
+    def _estimate_task(
+        self, work: SnippetRun, task: Task, records: Mapping[str, Record]
+    ) -> tuple[float, str]:
+        """Seconds of all jobs of one task, and what they rest on."""
+        name, slug = task.name.lower(), work.machine["slug"]
+        others = (_record_seconds(r) for key, r in records.items() if _tells_of(task, slug, key))
+        sources: dict[str, Iterable[Spent]] = {
+            HERE: [self.book.task_seconds(work.snippet.id, slug)],
+            RECORD: [_record_seconds(records.get(slug))],
+            OTHER: others,
+            ALIKE: self._similar_seconds(work.snippet, task, slug),
+        }
+        for basis, known in sources.items():
+            if taken := [spent[name] for spent in known if name in spent]:
+                return median(taken), basis
+        if not work.on_cpu and task in (Task.TIME, Task.VERIFY):
+            due = (records.get(CPU) or {}).get("due")
+            return estimate_by_method(task, due or ()), METHOD if due else GUESS
+        return GUESSES.get(task, LONG_GUESS), GUESS
+
+    def _similar_seconds(self, snippet: Snippet, task: Task, slug: str) -> Iterator[Spent]:
+        """What was spent on each of the snippets in the same language, where the task is known."""
+        written = "Triton" if snippet.uses_triton else "CUDA C++" if snippet.cuda_path else ""
+        for name, (language, records) in self._known_seconds.items():
+            if language == (written or snippet.kind):
+                taken = [self.book.task_seconds(name, slug)]
+                taken += [spent for key, spent in records.items() if _tells_of(task, slug, key)]
+                yield next((spent for spent in taken if task.name.lower() in spent), {})
+
+    @cached_property
+    def _known_seconds(self) -> dict[str, tuple[str, dict[str, dict[str, float]]]]:
+        """Of each snippet the language, and what its records say that it took, by machine; without
+        the checks of a record, which take longer."""
+        found: dict[str, tuple[str, dict[str, dict[str, float]]]] = {}
+        for path in sorted(self.project.snippets.glob("*/results/[!.]*.json")):
+            try:
+                record = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                _, records = found.setdefault(path.parents[1].name, (_record_language(record), {}))
+                records[path.stem] = _record_seconds(record)
+        return found
+
+
+def _record_seconds(record: object) -> dict[str, float]:
+    said = record.get("seconds") if isinstance(record, dict) else None
+    return {
+        task: float(spent)
+        for task, spent in (said.items() if isinstance(said, dict) else ())
+        if task in SPENT and isinstance(spent, int | float) and 0 <= spent < float("inf")
+    }
+
+
+def _tells_of(task: Task, slug: str, other: str) -> bool:
+    """Whether a task's time on one machine applies to another: compilers run on any CPU."""
+    return task is Task.COMPILE or (slug == CPU) == (other == CPU)
+
+
+def _record_language(record: Mapping[str, Any]) -> str:
+    """What a record's snippet is written in: a word in the rows of what was compiled, which in the
+    file of a CPU's record have their values alone."""
+    compiled = record.get("compiled")
+    rows = compiled if isinstance(compiled, list) else []
+    cells = [row.values() if isinstance(row, dict) else row for row in rows]
+    said = [value for row in cells if isinstance(row, Iterable) for value in row]
+    return next((one for one in ("Triton", "CUDA C++") if one in said), str(record.get("kind")))
+
+
+def estimate_by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds of a task on a GPU without any history, by what is due."""
+    called = {False: 0, True: 0}  # by whether it is timed
+    functions: set[str] = set()
+    units = set()
+    for row in due:
+        names = [*row["variants"], *row["peers"]]
+        called[row["timed"]] += len(names)
+        functions |= set(names)
+        if row["timed"]:
+            units.add(row.get("unit"))
+    start = START + FIRST * len(functions)
+    if task is Task.VERIFY:
+        return start + CALL * called[False]
+    each = timing.WARM_UP + timing.SAMPLING + LARGE_CALL
+    return start + CEILING * (1 + len(units)) + each * called[True]
+
+
+def end_times(
+    jobs: Sequence[JobEstimate],
+    workers: int,
+    most_on_gpu: int,
+    start: float = 0.0,
+    begun: Set[int] = frozenset(),
+) -> list[float]:
+    """When each ends, as `Pool.run` starts them: `workers` at a time, `most_on_gpu` of them on the
+    GPU, those that run alone last. Those in the places `begun` run already, for what is left."""
+    found = [start] * len(jobs)
+    now, running = start, list[tuple[float, bool]]()  # ends, and whether on the GPU
+    waiting: dict[bool, deque[int]] = {True: deque(), False: deque()}
+    for place, one in enumerate(jobs):
+        if place in begun:
+            found[place] = start + one.seconds
+            heapq.heappush(running, (found[place], one.job.on_gpu))
+        elif not one.job.alone:
+            waiting[one.job.on_gpu].append(place)
+    while waiting[True] or waiting[False]:
+        free = sum(on_gpu for _, on_gpu in running) < most_on_gpu
+        able = [line for line in (waiting[False], waiting[free]) if line]
+        if len(running) >= workers or not able:
+            now = heapq.heappop(running)[0]
+            continue
+        place = min(able, key=lambda line: line[0]).popleft()
+        found[place] = now + jobs[place].seconds
+        heapq.heappush(running, (found[place], jobs[place].job.on_gpu))
+    now = max(found, default=start)
+    for place, one in enumerate(jobs):
+        if one.job.alone and place not in begun:
+            now += one.seconds
+            found[place] = now
+    return found
+
+
+class Round(NamedTuple):
+    """Jobs that share a machine, in the order in which they may start, until all are done."""
+
+    jobs: Sequence[JobEstimate]
+    workers: int
+    most_on_gpu: int
+
+
+# What runs, and why.
 
 BATCH = 4, 16  # snippets in a batch at least and at most; between, twice as many as children
 
@@ -40,9 +227,8 @@ class Options:
     """What the command line asks of a run.
 
     `everything` repeats what is current, and holds it against its record; `force` records it anew.
-    `both` asks a machine with a GPU for the records of its CPU as well, which anyone can make
-    again, and without which no record of a GPU can be checked. `only`, "gpu" or "cpu", asks for the
-    records of the one or the other alone.
+    `both` asks a machine with a GPU for the records of its CPU as well, without which none of a GPU
+    can be checked; `only`, "gpu" or "cpu", for those of the one or the other alone.
     """
 
     force: bool = False
@@ -88,11 +274,8 @@ class Part:
 
 @dataclass
 class Turn:
-    """One machine's part of a run: what runs, the stalest first, and what does not.
-
-    `longest_first` has what times nothing begin with what takes longest; a budget is better spent
-    on what is stalest.
-    """
+    """One machine's part of a run: what runs, the stalest first, and what does not. What times
+    nothing begins with what takes longest, unless a budget is better spent on what is stalest."""
 
     where: dict[str, Any]
     workers: int
@@ -166,11 +349,8 @@ class Plan:
 
 @dataclass
 class Planner:
-    """Decides what must run on a machine.
-
-    `brought` are records that the file of `--out` has, by snippet and machine; `done` says of a
-    snippet, a machine and a digest whether a run that is carried on has repeated it.
-    """
+    """Decides what must run on a machine. `brought` are records that the file of `--out` has;
+    `done` says of a snippet, a machine and a digest whether the run that goes on has repeated it."""
 
     options: Options
     book: Ledger

@@ -45,19 +45,15 @@ def most_on_gpu(machine: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work: what to do, for which snippet, within how many seconds.
-
-    `then` are the seconds that a child has from where it says that its first part is done.
-    `on_gpu` says that it holds a share of the GPU, `alone` that nothing else may run meanwhile.
-    """
+    """One piece of work: what to do, for which snippet, within how many seconds."""
 
     do: Task
     key: str
     seconds: float
     details: dict[str, Any] = field(default_factory=dict)
-    on_gpu: bool = False
-    alone: bool = False
-    then: float = 0.0
+    on_gpu: bool = False  # it holds a share of the GPU
+    alone: bool = False  # nothing else may run meanwhile
+    then: float = 0.0  # seconds more, from where the child says that its first part is done
 
 
 Tell = Callable[[Job], None]  # hears that a job starts
@@ -65,10 +61,7 @@ Tell = Callable[[Job], None]  # hears that a job starts
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended. `answer` is None where the child gave none; `cause` then says why.
-
-    `mend` says what to do about the cause, where it is not the snippet's doing.
-    """
+    """How a job ended. `answer` is None where the child gave none; `cause` then says why."""
 
     job: Job
     answer: dict[str, Any] | None
@@ -77,16 +70,13 @@ class Outcome:
     output: bytes
     token: str
     seconds: float
-    mend: str = ""
+    mend: str = ""  # what to do about the cause, where it is not the snippet's doing
 
 
 class Pool:
-    """Runs jobs in children, `workers` at a time. A context manager: leaving it ends them all.
-
-    At most `most_on_gpu` of them hold a share of the GPU, whose memory they have in common.
-    `preload` are modules that the fork server imports for all children, where there is one and this
-    process has not started it yet.
-    """
+    """Runs jobs in children, `workers` at a time and `most_on_gpu` of them on the GPU. A context
+    manager: leaving it ends them all. `preload` are modules that the fork server imports for all,
+    where there is one and this process has not started it yet."""
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         self.workers = self.most_on_gpu = workers
@@ -114,11 +104,8 @@ class Pool:
         deadline: float = math.inf,
         began: Tell = lambda job: None,
     ) -> Iterator[Outcome]:
-        """Run jobs and yield each outcome as it comes; `began` hears each start.
-
-        Past `deadline` (by `time.monotonic`) no job starts, and those under way are ended and
-        yield nothing: what is not finished is left for the next run.
-        """
+        """Run jobs and yield each outcome as it comes; `began` hears each start. Past `deadline`, by
+        `time.monotonic`, no job starts, and those under way are ended and yield nothing."""
         pending = list(jobs)
         while pending or self.running:
             if time.monotonic() >= deadline:
@@ -165,11 +152,8 @@ class Pool:
 
 
 def _start_server() -> None:
-    """Start the fork server with this package importable there.
-
-    The server skips, silently, what it cannot import, and it is not told `sys.path`; without this
-    it would preload nothing, and each child would import torch by itself.
-    """
+    """Start the fork server with this package importable there: it is not told `sys.path`, and
+    skips, silently, what it cannot import."""
     from multiprocessing import forkserver  # Windows has none
 
     atexit.unregister(_end_server)  # once is enough, however many pools there are

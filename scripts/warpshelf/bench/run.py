@@ -7,15 +7,24 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from warpshelf.bench import assemble
 from warpshelf.bench import pool as pools
 from warpshelf.bench.assemble import SnippetRun, is_compiled
-from warpshelf.bench.eta import Estimator, Eta, job_key
-from warpshelf.bench.plan import Options, Part, Plan, Planner, Turn
-from warpshelf.bench.pool import AHEAD, Job, Pool, most_on_gpu
+from warpshelf.bench.plan import (
+    Estimator,
+    JobEstimate,
+    Options,
+    Part,
+    Plan,
+    Planner,
+    Round,
+    Turn,
+    end_times,
+)  # fmt: skip
+from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
 from warpshelf.contract import pictures
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.files import write_atomically
@@ -29,6 +38,81 @@ from warpshelf.worker.context import Task
 __all__ = ["Options", "Plan", "Run", "Verdict"]
 
 SPENT = "the budget was spent"
+# Seconds as expected that it takes to doubt a forecast, since the first jobs say little: so many,
+# or of a short run this share.
+PRIOR, DOUBT = 30.0, 0.05
+OVERDUE = 0.1  # of what a job has run, that one which should have ended is taken to need still
+Key = tuple[str, str, str, str | None]  # machine, snippet, task, target
+
+
+def job_key(job: Job) -> Key:
+    """What identifies a job within a run."""
+    slug = job.details.get("machine", {}).get("slug", "")
+    return slug, job.key, job.do, job.details.get("target")
+
+
+class Eta:
+    """Follows a run's jobs, which come in rounds, and estimates what is left. What jobs took over
+    what they were expected to, of all and then of one task and basis, scales what is to come."""
+
+    def __init__(
+        self, rounds: Iterable[Round] = (), now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.now = now
+        self.rounds = [
+            ({job_key(one.job): one for one in jobs}, workers, most)
+            for jobs, workers, most in rounds
+        ]
+        total = sum(one.seconds for jobs, *_ in self.rounds for one in jobs.values())
+        self.weight = max(0.1, min(PRIOR, DOUBT * total))  # of what was known, in seconds
+        self.running: dict[Key, float] = {}  # since when
+        # By task and basis, and of all: seconds that jobs took, and that they were expected to.
+        self.seen: dict[tuple[str, str] | None, tuple[float, float]] = {}
+
+    def job_started(self, job: Job) -> None:
+        self.running[job_key(job)] = self.now()
+
+    def job_ended(self, outcome: Outcome) -> None:
+        """A job is over; a failed one says nothing about the time of others."""
+        key = job_key(outcome.job)
+        self.running.pop(key, None)
+        one = next((jobs.pop(key) for jobs, *_ in self.rounds if key in jobs), None)
+        if one is None or outcome.answer is None or outcome.answer.get("failures"):
+            return
+        for kind in (None, (one.job.do, one.basis)):
+            took, expected = self.seen.get(kind, (0.0, 0.0))
+            self.seen[kind] = took + outcome.seconds, expected + one.seconds
+
+    def snippet_settled(self, snippet: str, slug: str) -> None:
+        """A snippet has its verdict: whatever it had still to do is dropped."""
+        for jobs, *_ in self.rounds:
+            for key in [key for key in jobs if key[:2] == (slug, snippet)]:
+                del jobs[key]
+                self.running.pop(key, None)
+
+    def expected_seconds(self, one: JobEstimate) -> float:
+        """What a job is expected to take, by what the run has shown so far."""
+        ratio = 1.0
+        for kind in (None, (one.job.do, one.basis)):
+            took, expected = self.seen.get(kind, (0.0, 0.0))
+            ratio = (self.weight * ratio + took) / (self.weight + expected)
+        return min(one.seconds * ratio, one.job.seconds)
+
+    def seconds_left(self) -> float:
+        now, total = self.now(), 0.0
+        for jobs, workers, most in self.rounds:
+            left, begun = [], set()
+            # A live line asks from a thread of its own, while jobs start and end.
+            for place, (key, one) in enumerate(list(jobs.items())):
+                seconds, since = self.expected_seconds(one), self.running.get(key)
+                if since is not None:
+                    begun.add(place)
+                    elapsed = now - since
+                    seconds = max(seconds - elapsed, OVERDUE * elapsed)
+                    seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
+                left.append(replace(one, seconds=seconds))
+            total = max(end_times(left, workers, most, total, begun), default=total)
+        return total
 
 
 @dataclass(frozen=True)
@@ -36,9 +120,7 @@ class Verdict:
     """What became of one snippet in a run on one machine; `machine` is a slug.
 
     `state` is "passed", "trusted" (its demo has printed what the record has), "failed", "current",
-    "skipped" or "left". `trusted` is the date and the commit of a record that is trusted here;
-    `verified` says that this checkout has verified it, now or before. `told` has a line for each
-    set of published figures that the snippet predicts: its errors.
+    "skipped" or "left". `verified` says that this checkout has verified it, now or before.
     """
 
     snippet: str
@@ -47,18 +129,15 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     seconds: float = 0.0
     machine: str = ledger.CPU
-    told: tuple[str, ...] = ()
-    trusted: tuple[str, str | None] | None = None
+    told: tuple[str, ...] = ()  # errors, a line for each set of figures that it predicts
+    trusted: tuple[str, str | None] | None = None  # date and commit of a record
     verified: bool = False
 
 
 @dataclass
 class Run:
-    """One run over some snippets.
-
-    `tell` hears the plan and the outlook if anything is to run, then each start of a job and each
-    verdict.
-    """
+    """One run over some snippets. `tell` hears the plan and the outlook if anything is to run, then
+    each start of a job and each verdict."""
 
     project: Project
     options: Options
@@ -86,11 +165,8 @@ class Run:
         return Plan(self.planner.plan_turns(here, sound), self.options.budget)
 
     def run_stale(self, chosen: Iterable[Snippet]) -> list[Verdict]:
-        """Run whatever is stale among the snippets; every verdict, in the order reached.
-
-        Whatever ends it early, be it an exception that a signal raises, its children are ended and
-        what has passed is kept.
-        """
+        """Run whatever is stale among the snippets; every verdict, in the order reached. Whatever
+        ends it early, its children are ended and what has passed is kept."""
         budget, out = self.options.budget, self.options.out
         self.deadline = math.inf if budget is None else time.monotonic() + budget
         sound = []
@@ -169,10 +245,8 @@ class Run:
         """The verdicts on all that a turn does not run."""
         book = self.planner.book
         for one in turn.current:
-            old, key = (
-                self.planner.old_record(one, turn.slug) or {},
-                (one.id, turn.slug, one.digest),
-            )
+            old = self.planner.old_record(one, turn.slug) or {}
+            key = one.id, turn.slug, one.digest
             here = self.options.out is None and turn.slug == ledger.CPU and bool(old)
             verified = here and book.has_passed(*key) and not book.demo_alone(*key)
             trusted = _record_origin(old) if here and not verified else None
@@ -278,11 +352,8 @@ def _prediction_lines(record: Record) -> tuple[str, ...]:
     return tuple(one.words for one in pictures.errors_by_set(record.get("predictions", ())))
 
 
-# Whether a changed snippet is right, within seconds, by what tells most; nothing is recorded.
-#
-# A kernel runs on one architecture, from PTX, on the cases that together reject the most mutants,
-# one after another until the time is spent; no demo, no views, no compiled figures. Facts are all
-# looked at. What passes here may still be wrong: `shelf run` says so.
+# Whether a changed snippet is right, within seconds, by what tells most: of a kernel, on one
+# architecture, the cases that together reject the most mutants, until the time is spent.
 
 SECONDS = 1.5  # of CPU that a child may have spent and still begin another case
 PRELOADED = ("triton", "papergpu.triton", "papergpu.decode")
@@ -290,12 +361,8 @@ PRELOADED = ("triton", "papergpu.triton", "papergpu.decode")
 
 @dataclass
 class QuickResult:
-    """The result of a quick look at a snippet; `skipped` says why there was none.
-
-    `ran` are numbers of cases, of `cases` in all; `kills` the mutants, of `mutants`, that those
-    which ran would reject. A model or program has `facts` instead. `seconds` are of CPU, in the
-    child that took longest.
-    """
+    """The result of a quick look at a snippet; `skipped` says why there was none. `ran` are numbers
+    of cases, of `cases` in all; `kills` the mutants, of `mutants`, that these would reject."""
 
     snippet: str
     target: str | None = None
@@ -306,7 +373,7 @@ class QuickResult:
     kills: list[str] = field(default_factory=list)
     mutants: int = 0
     facts: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of CPU, in the child that took longest
 
     def __str__(self) -> str:
         if self.skipped:

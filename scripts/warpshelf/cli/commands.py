@@ -166,7 +166,7 @@ def look(
 
     Without a variant, print a table of all. Kept views are shown at once, others are made here.
     """
-    from warpshelf.bench.make_views import ViewRequest
+    from warpshelf.bench.compiling import ViewRequest
     from warpshelf.cli import kernels
 
     asked = ViewRequest(select_snippet(id_), arch, variant, kernel)

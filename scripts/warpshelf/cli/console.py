@@ -18,10 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warpshelf.bench.eta import BASES, Eta
-from warpshelf.bench.plan import Turn
+from warpshelf.bench.plan import BASES, Turn
 from warpshelf.bench.pool import Job
-from warpshelf.bench.run import Plan, Verdict
+from warpshelf.bench.run import Eta, Plan, Verdict
 from warpshelf.core import units
 from warpshelf.records.ledger import CPU
 from warpshelf.worker.context import Task

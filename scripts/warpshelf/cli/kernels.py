@@ -21,9 +21,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from warpshelf.bench import compiling, make_views, mutants
-from warpshelf.bench.compiling import Reach
-from warpshelf.bench.make_views import ViewRequest, ViewResult
+from warpshelf.bench import compiling, mutants
+from warpshelf.bench.compiling import Reach, ViewRequest, ViewResult
 from warpshelf.cli import views
 from warpshelf.cli.console import Reporter
 from warpshelf.cli.printing import Output, make_table
@@ -207,7 +206,7 @@ def _compile_rival(one: Rival, folder: Path, checkouts: Path | None) -> Compiled
 def _refuse_unknown() -> Iterator[None]:
     try:
         yield
-    except make_views.UnknownName as unknown:
+    except compiling.UnknownName as unknown:
         raise typer.BadParameter(str(unknown)) from None
 
 
@@ -219,27 +218,27 @@ def show_kernels(
 
     Beside it, if asked for, the file or commit `against`. One kernel's PTX is written to `save`.
     """
-    make_views.match_name(asked.arch, make_views.ARCHS, "architecture")
+    compiling.match_name(asked.arch, compiling.VIEWED, "architecture")
     path = Path(against) if against else None
     if path and not path.is_file():
         if path.suffix == ".ptx":
-            raise make_views.UnknownName(f"{against}: no such file")
+            raise compiling.UnknownName(f"{against}: no such file")
         path = None  # a commit
     whole = path is not None or save is not None
     with Reporter(1) as tell:
-        seen = make_views.get_views(asked, tell, whole)
+        seen = compiling.get_views(asked, tell, whole)
         if whole and len(seen.views) != 1:
             option = "--save" if path is None else "--against FILE.ptx"
             names = "; ".join(f"{one['variant']}: {one['kernel']}" for one in seen.views)
             what = f"{option} takes one kernel; choose it with --variant and --kernel from: {names}"
-            raise make_views.UnknownName(what)
+            raise compiling.UnknownName(what)
         if path is not None:
             _compare_file(asked, seen, path, as_json)
         elif against is not None:
-            with make_views.snippet_at_commit(asked.snippet, against) as old:
+            with compiling.snippet_at_commit(asked.snippet, against) as old:
                 try:
-                    before = make_views.get_views(replace(asked, snippet=old), tell).views
-                except make_views.UnknownName:  # the variant or kernel is newer
+                    before = compiling.get_views(replace(asked, snippet=old), tell).views
+                except compiling.UnknownName:  # the variant or kernel is newer
                     before = []
             _compare_commit(seen.views, before, against, as_json)
         elif as_json:
@@ -260,7 +259,7 @@ def show_kernels(
 
 def _compare_file(asked: ViewRequest, seen: ViewResult, path: Path, as_json: bool) -> None:
     view, now = seen.views[0], seen.modules[0]
-    who, was, is_ = make_views.assemble_pair(make_views.load_ptx(path, now.symbol), now, asked.arch)
+    who, was, is_ = compiling.assemble_pair(compiling.load_ptx(path, now.symbol), now, asked.arch)
     changes = builds.changed_figures(builds.machine_figures(was), builds.machine_figures(is_))
     found = Difference(view["variant"], view["kernel"], changes)
     if as_json:

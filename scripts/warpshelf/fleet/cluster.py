@@ -1,7 +1,5 @@
-"""A Ray cluster, as far as a fleet needs it: its nodes, tasks on them, answers.
-
-Enters: an address, a folder that travels, functions and what they are told. Leaves: nodes, answers,
-and one clear line for each way in which Ray fails. The only module that imports Ray.
+"""A Ray cluster, as far as a fleet needs it: its nodes, tasks on them, answers, and one clear line
+for each way in which Ray fails. The only module that imports Ray, but for what a node runs.
 """
 
 from __future__ import annotations
@@ -124,10 +122,8 @@ class Cluster:
         on: str | None = None,
         avoid: Collection[str] = (),
     ) -> Ref:
-        """Have `work` told `task` where `gpus` and `cpus` are free; the promise of its answer.
-
-        `on` names the one node to use, and `avoid` nodes not to use.
-        """
+        """Have `work` told `task` where `gpus` and `cpus` are free, on the one node `on` or on none
+        of `avoid`; the promise of its answer."""
         from ray import cloudpickle
 
         # By value: no node has this tooling where Python would find it.

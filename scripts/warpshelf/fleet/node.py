@@ -1,8 +1,8 @@
 """What a node of a cluster does for a fleet: run one snippet in a process of its own, or describe.
 
-Enters: a task, as a dict; the working folder is the copy of the checkout. Leaves: an answer, as a
-dict. This module travels to the node by value, so it imports the standard library alone: nothing
-but Ray is asked of the Python there, until the checkout's own command line is started.
+The working folder is the copy of the checkout. This module travels to the node by value, so it
+imports the standard library alone: until the checkout's own command line is started, nothing but
+Ray is asked of the Python there.
 """
 
 from __future__ import annotations
@@ -90,11 +90,9 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 def run_command(
     words: list[str], environment: Mapping[str, str | None], seconds: float
 ) -> tuple[int | None, str, str]:
-    """Start the copy's command line in a process group of its own.
-
-    Its exit status (None where it had to be ended), and what it wrote. A variable that is None in
-    `environment` is taken away. The process outlives neither an exception here nor this process.
-    """
+    """Start the copy's command line in a process group of its own, which outlives neither an
+    exception here nor this process: its exit status (None where it had to be ended), and what it
+    wrote. A variable that is None in `environment` is taken away."""
     changed = {**os.environ, "PYTHONPATH": str(Path.cwd() / "scripts"), **environment}
     process = subprocess.Popen(
         [sys.executable, "-m", "warpshelf", *words],

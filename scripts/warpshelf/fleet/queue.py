@@ -1,7 +1,5 @@
-"""What a fleet has to do: each stale snippet once on each kind of machine that can run it.
-
-Enters: snippets, the records that are here, a cluster, the kinds asked for. Leaves: items, and the
-verdicts on those that need no run; kinds and nodes, and what is wrong with either.
+"""What a fleet has to do: each stale snippet once on each kind of machine that can run it; and the
+kinds and nodes that there are.
 """
 
 from __future__ import annotations
@@ -114,11 +112,9 @@ def plan_items(
     force: bool = False,
     workers: int | None = None,
 ) -> tuple[list[Item], list[Verdict]]:
-    """The items to run, the stalest first, and the verdicts on what is settled without.
-
-    What is current by a record of this checkout or by one of `held` is not run; with `force` the
-    latter alone count: they are this run's own, which was cut short.
-    """
+    """The items to run, the stalest first, and the verdicts on what is settled without: what is
+    current by a record of this checkout or by one of `held`. With `force` the latter alone count:
+    they are this run's own, which was cut short."""
     verdicts: list[Verdict] = []
     rows: list[tuple[str, Item]] = []
     for snippet in snippets:

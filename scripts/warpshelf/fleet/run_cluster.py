@@ -1,34 +1,198 @@
-"""A fleet's run: hand items to Ray, take in answers, and report what is left with its reason.
+"""A fleet's run: pack what nodes read, hand items to Ray, take in answers, report what is left.
 
-Enters: snippets, the address of a cluster, options. Leaves: verdicts, findings on nodes and kinds,
-and the bundle with all records. Ray chooses the node, waits for a free GPU, and repeats what a lost
-node had; here no more is handed out than it can use soon, and what it waits for in vain is noticed.
+Ray chooses the node, waits for a free GPU, and repeats what a lost node had; here no more is handed
+out than it can use soon, and what it waits for in vain is noticed. An answer is a verdict and a
+record, which is kept only if it is whole, of the code that was sent, and of the kind it was for.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shutil
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from warpshelf.bench import pool
+import warpshelf
+from warpshelf.bench import assemble, pool
 from warpshelf.bench.plan import Options
 from warpshelf.bench.run import SPENT, Verdict
+from warpshelf.contract import digest
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core.findings import Finding
+from warpshelf.core.files import dump_json, json_flaw, write_atomically
+from warpshelf.core.findings import Finding, file_error
 from warpshelf.core.project import Project
-from warpshelf.fleet import checkout_bundle, node
-from warpshelf.fleet.checkout_bundle import ResultQueue, judge_answer, left_verdict
+from warpshelf.fleet import node
 from warpshelf.fleet.cluster import Cluster, NoAnswer, Ref, Work
 from warpshelf.fleet.queue import Inventory, Item, Kind, discover_nodes, plan_items
+from warpshelf.records import bundle
+from warpshelf.records.schema import Record, shape_problem, validation_error
 
 GRACE = 120.0  # seconds that a kind may be without a node before its items are left
 SLACK = 60.0  # seconds beyond its own limit after which a task is taken for unreachable
 AHEAD = 16  # items handed to Ray for each kind, beyond those that its nodes can run at a time
 LOOK = 2.0  # seconds between two looks at the nodes
 TRIES = 3  # of one item on nodes that turn out unfit
+TOOLING = Path(warpshelf.__file__).parents[1]
+PACKAGES = ("warpshelf", "papergpu")
+LINE = re.compile(r"(?P<path>.*?)(?::(?P<line>\d+))?: (?P<what>.*?)(?:; (?P<mend>[^;]*))?", re.S)
+
+
+@contextmanager
+def pack_checkout(project: Project, snippets: Iterable[Snippet]) -> Iterator[Path]:
+    """The copy, in a temporary folder of its own; gone when this is left."""
+    with tempfile.TemporaryDirectory(prefix="shelf-parcel-") as name:
+        folder = Path(name)
+        leave = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info")
+        for package in PACKAGES:
+            shutil.copytree(TOOLING / package, folder / "scripts" / package, ignore=leave)
+        # Views and records are most of a checkout's bytes, and a run there starts from none.
+        without = shutil.ignore_patterns("__pycache__", ".*", "results")
+        shutil.copytree(project.snippets, folder / "snippets", ignore=without)
+        read = {id_ for one in snippets for id_ in one.needs.get("records", ())}
+        for path in (*digest.record_files(project.root, read), project.root / "mkdocs.yml"):
+            target = folder / path.relative_to(project.root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        if commit := assemble.checkout_commit(project.root):
+            note = folder / assemble.TRAVELS_WITH
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(f"{commit}\n", encoding="utf-8")
+        yield folder
+
+
+class ResultQueue:
+    """What is in the file `out`, and in the folder beside it a file a record: to keep the last of
+    thousands costs no more than the first, and none is lost.
+
+    A context manager: leaving it, however that comes, merges all into `out` and removes the folder,
+    unless the disk takes nothing more, or it only `reads`.
+    """
+
+    def __init__(self, out: Path, reads: bool = False) -> None:
+        self.out = out
+        self.reads = reads
+        self.folder = out.with_name(f"{out.name}.parts")
+        self.full = False
+        self.records: dict[tuple[str, str], str | Path] = {}  # the text in the bundle, or the file
+        self.made: dict[str, dict[str, tuple[str, str]]] = {}  # digest and date, by both
+
+    def __enter__(self) -> ResultQueue:
+        """Take up what earlier runs brought home; a ShelfError where that is damaged."""
+        for record in bundle.read_bundle(self.out) if self.out.exists() else ():
+            self._add_record(record, dump_json(record))
+        for path in sorted(self.folder.glob("[a-z]*.json")):
+            try:
+                record = json.loads(path.read_text(encoding="utf-8"))
+                wrong = record_fault(record)
+            except (OSError, ValueError, RecursionError) as error:
+                wrong = str(error)
+            if wrong:
+                mend = "remove it and run again"
+                raise file_error(path.as_posix(), f"is not a record: {wrong}", mend)
+            self._add_record(record, path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        parts = any(isinstance(one, Path) for one in self.records.values())
+        if not (self.full or self.reads) and (parts or not self.out.exists()):
+            texts = (
+                one if isinstance(one, str) else one.read_text("utf-8")
+                for _, one in sorted(self.records.items())
+            )
+            with self._catch_full_disk(self.out):
+                write_atomically(self.out, bundle.join_texts(texts))
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def save_record(self, record: Record) -> None:
+        """Write one more record at once; ShelfError if the disk is full."""
+        path = self.folder / f"{record['snippet']}.{record['machine']['slug']}.json"
+        with self._catch_full_disk(path):
+            write_atomically(path, dump_json(record))
+        self._add_record(record, path)
+
+    def _add_record(self, record: Record, kept: str | Path) -> None:
+        name, slug = record["snippet"], record["machine"]["slug"]
+        self.records[name, slug] = kept
+        self.made.setdefault(name, {})[slug] = record["digest"], record["date"]
+
+    @contextmanager
+    def _catch_full_disk(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.full = True
+            mend = f"free some space and run again; finished records are in {self.folder.name}/"
+            raise file_error(path.as_posix(), error.strerror or str(error), mend) from None
+
+
+def record_fault(record: object) -> str | None:
+    """Why `record`, as it came from elsewhere, cannot be kept; None where it can."""
+    wrong = json_flaw(record) or shape_problem(record)
+    return wrong or (validation_error(record) if isinstance(record, dict) else None)
+
+
+class ItemOutcome(NamedTuple):
+    """How a try of an item ended. Without a verdict it is to be tried again."""
+
+    verdict: Verdict | None = None
+    record: Record | None = None
+    why: str = ""  # it is to be tried again
+    unfit: str = ""  # what makes its node useless to all
+    slug: str = ""  # of what device its node is instead
+
+
+def judge_answer(item: Item, answer: dict[str, Any] | NoAnswer, where: str) -> ItemOutcome:
+    """What to make of the `answer` to `item` from the node named `where`."""
+    name, kind = item.snippet.id, item.kind.slug
+
+    def failed(what: str) -> ItemOutcome:
+        path = item.snippet.project.relative_path(item.snippet.path)
+        finding = Finding(path, None, what, f"run `shelf run {name}` there to see more")
+        return ItemOutcome(Verdict(name, "failed", "", (finding,), machine=kind))
+
+    if isinstance(answer, NoAnswer):
+        return ItemOutcome(None if answer.again else left_verdict(item, answer.why), why=answer.why)
+    if why := answer.get("unfit"):
+        return ItemOutcome(why=f"node {where}: {why}", unfit=why)
+    if why := answer.get("failed"):
+        return failed(f"on node {where} {why}")
+    row, record = answer["row"], answer["record"]
+    if record is not None:
+        if wrong := record_fault(record):
+            return failed(f"node {where} sent an invalid record: {wrong}")
+        if (slug := record["machine"]["slug"]) != kind:
+            return ItemOutcome(why=f"node {where} is of the kind {slug}", slug=slug)
+        if (record["snippet"], record["digest"]) != (name, item.snippet.digest):
+            what = f"node {where} ran different code than this checkout has"
+            return failed(f"{what}: did it change meanwhile?")
+    elif row["state"] == "passed":
+        return failed(f"node {where} sent no record")
+    found = tuple(map(_parse_finding, row["findings"]))
+    note = ", ".join(filter(None, (row["note"], f"node {where}" if found else "")))
+    seconds, told = row["seconds"], tuple(row["errors"])
+    return ItemOutcome(Verdict(name, row["state"], note, found, seconds, kind, told), record)
+
+
+def left_verdict(item: Item, why: str) -> Verdict:
+    """The verdict on what was not run."""
+    return Verdict(item.snippet.id, "left", why, machine=item.kind.slug)
+
+
+def _parse_finding(line: str) -> Finding:
+    """A finding from the line that it was printed as; it prints as the same line again."""
+    found = LINE.fullmatch(line)
+    if found is None:
+        return Finding("node", None, line, "")
+    number = int(found["line"]) if found["line"] else None
+    return Finding(found["path"], number, found["what"], found["mend"] or "")
 
 
 @dataclass
@@ -52,15 +216,12 @@ class _KindQueue:
 
 @dataclass
 class Fleet:
-    """One run of a fleet. `tell` hears how many items are due, each verdict, and lines of text.
-
-    `kinds` are the accelerators to use, all by default. `work` and `look` are what a node does: run
-    an item, say what it is.
-    """
+    """One run of a fleet. `tell` hears how many items are due, each verdict, and lines of text;
+    `work` and `look` are what a node does: run an item, say what it is."""
 
     project: Project
     options: Options
-    kinds: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = None  # the accelerators to use, all by default
     tell: Callable[[object], None] = lambda event: None
     work: Work = node.run
     look: Work = node.describe_machine
@@ -77,18 +238,16 @@ class Fleet:
     def run_stale(
         self, snippets: Iterable[Snippet], address: str, plan: bool = False
     ) -> list[Verdict]:
-        """Run whatever is stale among `snippets` on the kinds at `address`; every verdict.
-
-        With `plan` it is only said what would run. A ShelfError says why the cluster, the file of
-        `--out` or the disk here is of no use.
-        """
+        """Run whatever is stale among `snippets` on the kinds at `address`, or with `plan` say what
+        would run; every verdict. A ShelfError says why the cluster, the file of `--out` or the disk
+        here is of no use."""
         out, budget, only = self.options.out, self.options.budget, self.options.only
         deadline = math.inf if budget is None else time.monotonic() + budget
         chosen = list(snippets)
         assert out is not None
         with (
             ResultQueue(out, reads=plan) as spool,
-            checkout_bundle.pack_checkout(self.project, chosen) as folder,
+            pack_checkout(self.project, chosen) as folder,
             Cluster(address, folder) as self._cluster,
         ):
             there = discover_nodes(self._cluster, self.look, self.kinds, only != "cpu")

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from papergpu.counters import Tally
 
 
-# The binary that a GPU would get of PTX which was executed here is its own compiler's. It is kept, by
-# all that decides it, once it is seen to be of that PTX, with the same code without line numbers.
+# The binary that a GPU would get of PTX which was executed here is its own compiler's. It is kept,
+# by all that decides it, once it is seen to be of that PTX, and the same code without line numbers.
 
 FORMAT = 1  # of what is kept: raise it where it would be made otherwise today
 LIMIT = 1 << 20  # bytes of each of the 256 folders that it is spread over
@@ -218,7 +218,8 @@ def _build_view(one: KernelLaunches, target: str, folder: Path) -> View:
         "block": list(first.block),
         "cluster": list(first.cluster),
         "threads": made.takes.threads,
-        **told,
+        "registers": told["registers"],
+        "spilled_bytes": told["spilled_bytes"],
         "shared_bytes": first.shared,
         "total": watch.nonzero_tally(did.total),
         "occupancy": figures.describe_occupancy(made.arch, made.takes),
@@ -230,6 +231,8 @@ def _build_view(one: KernelLaunches, target: str, folder: Path) -> View:
             "line": [order.get(did.where.get(number, NOWHERE), -1) for number, _ in shown],
             "run": [did.run.get(number, 0) for number, _ in shown],
         },
+        "sass": told["sass"],
+        "loops": told["loops"],
         "accesses": [
             {
                 "ptx": at[one.line],
