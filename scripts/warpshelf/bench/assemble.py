@@ -139,10 +139,8 @@ class SnippetRun:
         self.seconds += outcome.seconds
         if answer and not answer.get("failures"):
             # Seconds that tell of the next run: of CPU where no GPU was waited for.
-            taken = outcome.seconds
-            if self.on_cpu:
-                taken = answer.get("cpu_seconds", taken)
-            name = do.name.lower()
+            taken, name = outcome.seconds, do.name.lower()
+            taken = answer.get("cpu_seconds", taken) if self.on_cpu else taken
             self.spent[name] = round(self.spent.get(name, 0.0) + taken, 1)
             if "demo_seconds" in answer and details.get("due"):
                 self.spent["demo"] = answer["demo_seconds"]

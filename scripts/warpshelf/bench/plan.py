@@ -350,7 +350,7 @@ class Plan:
 @dataclass
 class Planner:
     """Decides what must run on a machine. `brought` are records that the file of `--out` has;
-    `done` says of a snippet, a machine and a digest whether the run that goes on has repeated it."""
+    `done` says of a snippet, machine and digest whether a run that is carried on repeated it."""
 
     options: Options
     book: Ledger

@@ -104,8 +104,8 @@ class Pool:
         deadline: float = math.inf,
         began: Tell = lambda job: None,
     ) -> Iterator[Outcome]:
-        """Run jobs and yield each outcome as it comes; `began` hears each start. Past `deadline`, by
-        `time.monotonic`, no job starts, and those under way are ended and yield nothing."""
+        """Run jobs and yield each outcome as it comes; `began` hears each start. Past `deadline`
+        (by `time.monotonic`) no job starts, and those under way are ended and yield nothing."""
         pending = list(jobs)
         while pending or self.running:
             if time.monotonic() >= deadline:

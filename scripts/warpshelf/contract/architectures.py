@@ -1,7 +1,5 @@
-"""What NEEDS of a snippet may say, and the GPU architectures it is for, as SM versions.
-
-What NEEDS says enters, and what the language of a snippet asks by itself, which stands here once,
-so that thirty snippets need not say the same; whether a GPU is among them, and why not, leaves.
+"""What NEEDS of a snippet may say, and the GPU architectures it is for, as SM versions: those that
+NEEDS names, and those that its language has, which no snippet need say.
 """
 
 from __future__ import annotations
@@ -61,11 +59,7 @@ class Architectures:
 
 
 def parse_architectures(value: object) -> Architectures:
-    """What `"sm"` says in NEEDS.
-
-    Raises:
-        ValueError: it has none of the forms.
-    """
+    """What `"sm"` says in NEEDS; ValueError if it has none of the forms."""
     if isinstance(value, str) and (found := RANGE.fullmatch(value)):
         if found["from"]:
             return Architectures(low=int(found["from"]))
@@ -83,10 +77,8 @@ def sm_version(target: str) -> int:
 
 
 def nvcc_target(needs: dict[str, Any]) -> str:
-    """What nvcc is to compile a snippet's .cu for: `native`, or the one GPU that it is for.
-
-    A kernel for one architecture alone has features that no later one keeps: `sm_90a`.
-    """
+    """What nvcc is to compile a snippet's .cu for: `native`, or the one GPU that it is for, with
+    the features that no later one keeps: `sm_90a`."""
     versions = {one for each in required_architectures(needs) for one in each.exactly}
     return f"sm_{versions.pop()}a" if len(versions) == 1 else "native"
 
@@ -94,10 +86,8 @@ def nvcc_target(needs: dict[str, Any]) -> str:
 def required_architectures(
     needs: dict[str, Any], variant: str | None = None
 ) -> tuple[Architectures, ...]:
-    """What NEEDS and the language ask of a GPU for a snippet, or for one variant of it: all hold.
-
-    What the language asks is in `needs` as LANGUAGE: see `language_minimum`.
-    """
+    """What NEEDS and the language, which is in it as LANGUAGE, ask of a GPU for a snippet, or for
+    one variant of it: all hold."""
     parts = (needs, needs.get(LANGUAGE, {}), needs.get("variants", {}).get(variant, {}))
     return tuple(
         replace(parse_architectures(limits["sm"]), why=limits.get("why", ""))
@@ -119,10 +109,9 @@ PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 def language_minimum(root: Path, parsed: ParsedModule) -> dict[str, str] | None:
     """The need that the language of a snippet brings, itself and through others of snippets/.
 
-    Triton supports SM 80 and above (its README). With 3.7, kernels without products of tiles pass
-    for SM 75; those with `tl.dot` have no matrix instructions there since 3.3 (triton-lang/triton,
-    pull request 5066) and take minutes to compile as scalar products; Gluon's layouts name
-    instructions that LLVM cannot select there, which ends the process.
+    Triton supports SM 80 and above (its README). With 3.7, kernels without `tl.dot` pass for SM 75;
+    those with it have no matrix instructions there since 3.3 (triton-lang/triton, pull request
+    5066) and take minutes to compile; Gluon's layouts end the process in LLVM.
     """
     for one in filter(None, walk_imports(root, parsed.path)):
         if any(name.startswith("triton.experimental.gluon") for name in one.imports):

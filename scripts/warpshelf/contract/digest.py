@@ -18,39 +18,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
-from warpshelf.contract.syntax import (
-    CPP_SUFFIXES,
-    Definition,
-    bound_names,
-    cpp_tokens,
-    is_string_statement,
-)
-
-# A record is bound to the code and to the method that verified and timed it. Raise this when the
-# worker changes so that a verdict or a time means something else: every record goes stale.
-METHOD = 6
-
-CASES_FILE = "cases.py"
-CALLS_FILE = "explore.txt"  # which is shown beside a snippet: see `Snippet.calls`
-FORM_FILE = "calculator.py"  # of which no record holds anything: counts only where it is imported
-SLOWER_FILE = "slower.yml"  # words about records, which change none
-# What machines wrote, and what others state, changes nothing that a snippet computes either.
-IGNORED = (
-    "results", "reported.yml", "rivals.yml", "rivals.json", "__pycache__", CALLS_FILE, FORM_FILE,
-    SLOWER_FILE,
-)  # fmt: skip
-
-
-def dependency_files(root: Path, folder: Path) -> list[Path]:
-    """Every file that may decide what the snippet in `folder` computes.
-
-    These are its own, the modules of ours that they reach with what lies beside these
-    (`snippets/cuda.*`), and the records that NEEDS of cases.py names.
-    """
-    return sorted(root / path for path in _Dependencies(root, folder).sources)
+from warpshelf.contract import syntax
 
 
 def record_files(root: Path, names: Iterable[str]) -> Iterator[Path]:
@@ -61,11 +31,8 @@ def record_files(root: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def folder_digest(root: Path, folder: Path) -> str:
-    """`sha256:…` over the method's version and all that decides what the snippet in `folder` does.
-
-    Its own files count whole, modules elsewhere by the names of theirs that are used, and by what
-    these use in turn. Comments, docstrings and formatting count nowhere, nor do line ends.
-    """
+    """`sha256:…` over the method's version and all that decides what the snippet in `folder` does:
+    its own files whole, of modules elsewhere the names that are used, and what these use."""
     total = hashlib.sha256(f"method {METHOD}\n".encode())
     for name, said in sorted(_Dependencies(root, folder).hash_parts().items()):
         total.update(f"{name}\0{said}\0".encode())
@@ -202,20 +169,16 @@ class Part(NamedTuple):
 
 
 class SourceDigest(NamedTuple):
-    """What the text of one file comes to.
-
-    `literal` holds where it can tell its own comments and lines. A module that is imported does
-    `rest` and, of `parts` and of the names that it `imports`, counts what is used; run as a script,
-    it does `script` as well. `reads` has the snippets whose records it asks for.
-    """
+    """What the text of one file comes to. Of a module that is imported `rest` counts, and what is
+    used of `parts` and of the names that it `imports`."""
 
     whole: str
-    literal: bool = False
-    parts: Mapping[str, Part] = MappingProxyType({})
-    imports: Mapping[str, Part] = MappingProxyType({})
+    literal: bool = False  # it can tell its own comments and lines
+    parts: Mapping[str, Part] = {}
+    imports: Mapping[str, Part] = {}
     rest: Part = Part()
-    script: Part = Part()
-    reads: Sequence[str] = ()
+    script: Part = Part()  # which it does as well, run as a script
+    reads: Sequence[str] = ()  # the snippets whose records it asks for
 
     def all_uses(self) -> set[str]:
         """All that its parts use as it is imported."""
@@ -225,14 +188,13 @@ class SourceDigest(NamedTuple):
 def digest_source(root: Path, content: bytes, suffix: str) -> SourceDigest:
     """The summary of a file of the checkout at `root`, cached by its content."""
     content = content.replace(b"\r\n", b"\n")
-    if suffix != ".py" and suffix not in CPP_SUFFIXES:
+    if suffix != ".py" and suffix not in syntax.CPP_SUFFIXES:
         return SourceDigest(hashlib.sha256(content).hexdigest())
     kept = cached_sources(root)
     name = hashlib.sha256(f"{_rules_version()}{suffix}\0".encode() + content).hexdigest()
     if name not in kept:
-        made = kept[name] = _analyze_content(content, suffix)
-        plain = made._replace(parts=dict(made.parts), imports=dict(made.imports))
-        line = json.dumps([name, plain], separators=(",", ":")) + "\n"
+        kept[name] = _analyze_content(content, suffix)
+        line = json.dumps([name, kept[name]], separators=(",", ":")) + "\n"
         path = root / KEPT
         with suppress(OSError):  # a checkout that cannot be written to parses again
             path.parent.mkdir(exist_ok=True)
@@ -274,7 +236,7 @@ def _analyze_content(content: bytes, suffix: str) -> SourceDigest:
             return _digest_module(ast.parse(text))._replace(literal=by_bytes.literal)
         if CPP_TELLTALE.search(text):
             return by_bytes
-        return SourceDigest(_hash_text("\n".join(token for token, _ in cpp_tokens(text))))
+        return SourceDigest(_hash_text("\n".join(token for token, _ in syntax.cpp_tokens(text))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return by_bytes  # it is no source
 
@@ -292,7 +254,7 @@ def _digest_module(tree: ast.Module) -> SourceDigest:
     body = [
         _Statement(node)
         for node in tree.body
-        if not is_string_statement(node) and not isinstance(node, ast.Pass)
+        if not syntax.is_string_statement(node) and not isinstance(node, ast.Pass)
     ]
     for said in body:
         node, names = said.node, _defined_names(said.node)
@@ -314,7 +276,7 @@ def _digest_module(tree: ast.Module) -> SourceDigest:
                     parts[name].append(said)
                 elif any(target.startswith("snippets.") for target in bound.get(name, ())):
                     rest.append(said)
-    by_rest = {name for said in rest for name in bound_names(said.node)}
+    by_rest = {name for said in rest for name in syntax.bound_names(said.node)}
     _bind_imports(bound, (node for said in rest for node in said.imports))
     known = {*parts, *by_rest}
 
@@ -361,23 +323,20 @@ def _record_names(statements: list[_Statement]) -> list[str]:
     """The snippets that NEEDS names under "records"."""
     for node in (said.node for said in statements):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            with suppress(ValueError, TypeError):  # malformed, which is reported elsewhere
-                needs = ast.literal_eval(node.value)
-                names = needs.get("records") if isinstance(needs, dict) else None
+            with suppress(ValueError, TypeError, AttributeError):  # which is reported elsewhere
+                names = ast.literal_eval(node.value).get("records")
                 return [n for n in names if isinstance(n, str)] if type(names) is list else []
     return []
 
 
 def _defined_names(node: ast.stmt) -> list[str]:
     """What a statement defines, if it does that alone."""
-    if isinstance(node, Definition):
+    if isinstance(node, syntax.Definition):
         return [node.name]
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
-        names = [one.id for one in flat if isinstance(one, ast.Name)]
-        return names if len(names) == len(flat) else []
-    return []
+    targets = syntax.assigned_targets(node)
+    flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
+    names = [one.id for one in flat if isinstance(one, ast.Name)]
+    return names if len(names) == len(flat) else []
 
 
 def _imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -400,18 +359,15 @@ def _bind_imports(bound: dict[str, set[str]], nodes: Iterable[ast.Import | ast.I
 
 
 class _Statement:
-    """What a statement says, as a text that is the same under every version of Python.
-
-    `chains` are the names that it reads or sets, each with the attributes that follow on it;
-    `touched` those whose values it may change where they are, or set from within a function.
-    """
+    """What a statement says, as a text that is the same under every version of Python."""
 
     def __init__(self, node: ast.stmt) -> None:
         self.node = node
+        # The names that it reads or sets, each with the attributes that follow on it.
         self.chains: set[tuple[str, ...]] = set()
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.named: set[str] = set()  # modules, in texts
-        self.touched: set[str] = set()
+        self.touched: set[str] = set()  # whose values it may change, or set from in a function
         out: list[str] = []
         self._write_node(node, out)
         self.text = "".join(out)
@@ -456,7 +412,7 @@ class _Statement:
         elif isinstance(value, list):
             out.append("[")
             for inner in value:
-                if not (is_string_statement(inner) or isinstance(inner, ast.Pass)):
+                if not (syntax.is_string_statement(inner) or isinstance(inner, ast.Pass)):
                     self._write_node(inner, out)
                     out.append(",")
             out.append("]")

@@ -20,7 +20,7 @@ from warpshelf.contract.values import (
     problem_unless,
     short_repr,
     words_problem,
-)
+)  # fmt: skip
 from warpshelf.core.files import LARGEST_INTEGER, Shape, shape_problem
 
 Row = Mapping[str, Any]
@@ -61,20 +61,16 @@ LONGEST = 6  # characters of a cell
 COLOURS = 8  # 0 to 7; -1 is a cell of no colour
 
 
-def _is_label(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST
-
-
-def _is_colour(value: object, least: int) -> bool:
-    return type(value) is int and least <= value < COLOURS
+def _is_pair(value: object, kinds: list[type]) -> bool:
+    return isinstance(value, list) and [*map(type, value)] == kinds
 
 
 _cell_problem = problem_unless(
-    lambda v: isinstance(v, list) and len(v) == 2 and _is_label(v[0]) and _is_colour(v[1], -1),
+    lambda v: _is_pair(v, [str, int]) and len(v[0]) <= LONGEST and -1 <= v[1] < COLOURS,
     f"not a text of at most {LONGEST} and a colour from -1 to {COLOURS - 1}",
 )
 _legend_problem = problem_unless(
-    lambda v: isinstance(v, list) and len(v) == 2 and _is_colour(v[0], 0) and isinstance(v[1], str),
+    lambda v: _is_pair(v, [int, str]) and 0 <= v[0] < COLOURS,
     "not a pair of a colour and its meaning",
 )
 _labels_problem = problem_unless(

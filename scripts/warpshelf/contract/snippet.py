@@ -54,10 +54,7 @@ Problem = tuple[str, int | None, str, str]
 
 @dataclass(frozen=True)
 class Snippet:
-    """One snippet folder.
-
-    `findings` holds what its source gets wrong; a snippet with findings is never run.
-    """
+    """One snippet folder; with `findings`, what its source gets wrong, it is never run."""
 
     project: Project
     id: str
@@ -244,10 +241,8 @@ def _uses_stdlib_only(one: Snippet) -> bool:
 
 
 def split_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Split a snippet's docstring into its first sentence and its sections.
-
-    A section starts at column 0 with its name; the lines below it that are indented belong to it.
-    """
+    """A snippet's docstring as its first sentence and its sections, which start at column 0 with
+    their names and go on in lines that are indented."""
     title, _, rest = text.partition("\n\n")
     sections: dict[str, str] = {}
     current = None

@@ -30,10 +30,9 @@ class ParsedModule:
     def find_value(self, name: str) -> ast.expr | None:
         """What a top-level name is assigned first; None where it is not assigned."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                    return node.value
+            targets = assigned_targets(node)
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return getattr(node, "value", None)
         return None
 
     @property
@@ -62,11 +61,7 @@ class ParsedModule:
 
 
 def parse_python(path: Path) -> ParsedModule:
-    """Read and parse `path`.
-
-    Raises:
-        One of UNREADABLE: it is no Python source.
-    """
+    """The module at `path`; one of UNREADABLE if it is no Python source."""
     return _parse_text(path, path.read_bytes().decode("utf-8-sig"))
 
 
@@ -88,14 +83,20 @@ def _parse_text(path: Path, text: str) -> ParsedModule:
     return module
 
 
+def assigned_targets(node: ast.stmt) -> list[ast.expr]:
+    """What an assignment assigns to; nothing of another statement."""
+    if isinstance(node, ast.AnnAssign):
+        return [node.target]
+    return node.targets if isinstance(node, ast.Assign) else []
+
+
 def bound_names(node: ast.stmt) -> Iterator[str]:
     """The names that a statement defines where it stands."""
     if isinstance(node, Definition):
         yield node.name
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
-    elif isinstance(node, ast.Import | ast.ImportFrom):
+    for target in assigned_targets(node):
+        yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+    if isinstance(node, ast.Import | ast.ImportFrom):
         yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
     elif isinstance(node, ast.If | ast.Try):
         for inner in ast.iter_child_nodes(node):
@@ -172,8 +173,7 @@ def cpp_tokens(text: str) -> Iterator[tuple[str, int]]:
 #
 # An anchor names what surrounds a line and counts what a compiler sees there: `softmax_one_pass+7`
 # is the seventh node of that function's syntax tree, or the seventh token of that kernel in C++,
-# from 0; `+7` lies outside all functions and classes. Both ways a text decides alone: nothing is
-# imported or compiled. The second of two things of one name is `name~2`.
+# from 0; `+7` lies outside all functions and classes. The second of one name is `name~2`.
 
 BLOCKS = {"namespace", "struct", "class", "union", "enum", "extern"}
 # Words before a parenthesis in the head of a function that do not name it.
@@ -191,12 +191,8 @@ class _Scope:
 
 
 class Anchors:
-    """The anchors of the source `text`; `suffix` says its language: ".py", or one of C++.
-
-    Raises:
-        SyntaxError: it is no Python.
-        ValueError: the suffix is of neither language.
-    """
+    """The anchors of the source `text`; `suffix` says its language: ".py", or one of C++, else
+    ValueError. SyntaxError if it is no Python."""
 
     def __init__(self, text: str, suffix: str) -> None:
         scopes = [_Scope("", 1)]
@@ -227,11 +223,7 @@ class Anchors:
         return self._at[max(1, min(line, len(self._at)))]
 
     def find_line(self, anchor: str) -> int:
-        """The line, from 1, of an anchor.
-
-        Raises:
-            LookupError: the text has no such place, so the anchor is of another.
-        """
+        """The line, from 1, of an anchor; LookupError if the text has no such place."""
         name, _, number = anchor.rpartition("+")
         starts = self._starts.get(name, [])
         if not number.isdecimal() or int(number) >= len(starts):

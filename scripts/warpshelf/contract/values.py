@@ -38,33 +38,24 @@ whole_problem = problem_unless(lambda v: isinstance(v, int) and is_amount(v), "n
 words_problem = problem_unless(lambda v: isinstance(v, str) and v.strip(), "not a text")
 
 
-# The space that a kernel's parameters span: what SPACE must be, and its configurations.
-#
-# A configuration is a value for each parameter that `allowed` lets pass. On a CPU each of them is
-# verified, compiled and counted, on a GPU verified and timed, and the record has them all, so that
-# a search over them can be run again with neither.
+# The space that a kernel's parameters span. On a CPU each configuration is verified, compiled and
+# counted, on a GPU verified and timed; a search over their records can be run again with neither.
 
 MOST = 4096  # configurations; each is compiled for every architecture
 
 
 @dataclass(frozen=True)
 class Space:
-    """What SPACE says, its shape checked.
+    """What SPACE says, its shape checked."""
 
-    `parameters`: the values of each, in order. `allowed(**configuration)`: whether it can be
-    launched at all. `run(*inputs, **configuration)`: the kernel. `case`: a case of inputs() on
-    which every configuration is verified. `counted(**configuration)`: a small case whose executed
-    instructions are counted, and `scaled(cycles, **configuration)`: what the bound of it in SM
-    cycles makes of the busiest SM in the case `timed`, which is the one that a GPU times.
-    """
-
-    parameters: Mapping[str, tuple[int | float | str | bool, ...]]
-    allowed: Callable[..., object]
-    run: Callable[..., object]
-    case: Case
-    counted: Callable[..., Case]
+    parameters: Mapping[str, tuple[int | float | str | bool, ...]]  # the values of each, in order
+    allowed: Callable[..., object]  # (**configuration): whether it can be launched at all
+    run: Callable[..., object]  # (*inputs, **configuration): the kernel
+    case: Case  # on which every configuration is verified
+    counted: Callable[..., Case]  # (**configuration): a small case, to count instructions
+    # (cycles, **configuration): of the busiest SM in the case `timed`, by those of the counted one
     scaled: Callable[..., float]
-    timed: Case
+    timed: Case  # which a GPU times
 
     def configurations(self) -> Iterator[Configuration]:
         """Those allowed; the last parameter changes first."""
@@ -152,10 +143,8 @@ FORMS: dict[str, tuple[Shape, str]] = {
 
 @dataclass(frozen=True)
 class Obligations:
-    """What cases.py says, its shape checked: nothing else asks the module for its names.
-
-    Of a program or a model only `facts`, and what it predicts and draws, are there.
-    """
+    """What cases.py says, its shape checked: nothing else asks the module for its names. Of a
+    program or a model only `facts`, and what it predicts and draws, are there."""
 
     cases: tuple[Case, ...] = ()  # of CASES, then of COUNTED
     counted: range = range(0)  # the numbers of the latter
@@ -190,20 +179,12 @@ class MalformedCases(Exception):
 
 
 def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) -> Obligations:
-    """What an imported cases.py says. Its names are known to be there, from its source.
-
-    Raises:
-        MalformedCases: something is not of its shape.
-    """
+    """What an imported cases.py says, whose names are known to be there from its source;
+    MalformedCases if something is not of its shape."""
     names = vars(module)
     if kind != "kernel":
-        return Obligations(
-            facts=names["facts"],
-            predictions=names.get("predictions"),
-            goals=names.get("GOALS", ()),
-            timelines=names.get("timelines"),
-            grids=names.get("grids"),
-        )
+        offered = {name: names.get(name) for name in ("facts", "predictions", "timelines", "grids")}
+        return Obligations(**offered, goals=names.get("GOALS", ()))
     told = {n: shape_problem(names[n], shape, n) for n, (shape, _) in FORMS.items() if n in names}
     problems = [(name, what, FORMS[name][1]) for name, what in told.items() if what]
     problems = problems or list(_name_problems(names, needs))

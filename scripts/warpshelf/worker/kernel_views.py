@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpshelf.contract import architectures
 from warpshelf.contract.values import Case
-from warpshelf.look import bound, elf, figures, ptx
-from warpshelf.look.binary import (
-    MachineCode,
-    ResourceUsage,
-    compiler_release,
-    disassemble_kernel,
-    find_tools,
-    function_usage,
-)
+from warpshelf.look import binary, bound, elf, figures, ptx
 from warpshelf.look.view import SCHEMA, Bound, Line, View, snippet_pieces
 from warpshelf.look.work import ExecutedInstruction, assign_widths, describe_code
 from warpshelf.worker import watch
@@ -82,7 +74,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
     by = nvrtc.describe_build(ptx) if own else triton_compiler(target).hash()
     made = load_or_make("binaries", (target, symbol, by, ptx), make_verified)
     if own:
-        return KernelBinary(made, "CUDA C++", f"NVRTC {compiler_release(made)}")
+        return KernelBinary(made, "CUDA C++", f"NVRTC {binary.compiler_release(made)}")
     import triton
 
     return KernelBinary(made, "Triton", f"Triton {triton.__version__}")
@@ -270,8 +262,8 @@ class AnalyzedKernel(NamedTuple):
     did: ExecutionCounts
     symbol: str
     assembled: KernelBinary
-    code: MachineCode
-    used: ResourceUsage
+    code: binary.MachineCode
+    used: binary.ResourceUsage
     arch: str
     takes: figures.BlockUsage
     blocks: int
@@ -289,12 +281,14 @@ def analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> A
     did, first = ExecutionCounts(launched, snippet), launched[0]
     symbol = ptx.enclosing_kernel(first.ptx.splitlines(), did.somewhere)
     made = assemble_kernel(first.ptx, symbol, target)
-    known = [(tool, os.stat(tool)) for tool in find_tools("nvdisasm")]
+    known = [(tool, os.stat(tool)) for tool in binary.find_tools("nvdisasm")]
     tools = [(tool, found.st_size, found.st_mtime_ns) for tool, found in known]
-    code = disassemble_kernel(
+    code = binary.disassemble_kernel(
         made.binary, symbol, lambda of, ask: load_or_make("sass", (tools, of), ask)
     )
-    used = function_usage(made.binary, first.ptx)[symbol]  # the PTX spares a slow disassembly
+    used = binary.function_usage(made.binary, first.ptx)[
+        symbol
+    ]  # the PTX spares a slow disassembly
     dynamic = max(0, first.shared - used.shared_bytes)
     takes = figures.BlockUsage(used.registers, math.prod(first.block), used.shared_bytes, dynamic)
     arch = f"sm_{architectures.sm_version(target)}"
@@ -332,7 +326,7 @@ class ExecutionCounts:
         self.accesses = worst_accesses(program, samples)
         self.somewhere = min(self.run)
 
-    def line_rows(self, code: MachineCode) -> dict[Where, Line]:
+    def line_rows(self, code: binary.MachineCode) -> dict[Where, Line]:
         """The lines that did something, or of which there is machine code, as a view has them."""
         live: dict[Where, int] = {}
         for one in code.instructions:
