@@ -22,6 +22,27 @@ from typing import NamedTuple
 
 from warpshelf.contract import syntax
 
+# A record is bound to the code and to the method that verified and timed it. Raise this when the
+# worker changes so that a verdict or a time means something else: every record goes stale.
+METHOD = 6
+
+CASES_FILE = "cases.py"
+CALLS_FILE = "explore.txt"  # which is shown beside a snippet: see `Snippet.calls`
+FORM_FILE = "calculator.py"  # of which no record holds anything: counts only where it is imported
+SLOWER_FILE = "slower.yml"  # words about records, which change none
+# What machines wrote, and what others state, changes nothing that a snippet computes either.
+IGNORED = (
+    "results", "reported.yml", "rivals.yml", "rivals.json", "__pycache__", CALLS_FILE, FORM_FILE,
+    SLOWER_FILE,
+)  # fmt: skip
+
+
+def dependency_files(root: Path, folder: Path) -> list[Path]:
+    """Every file that may decide what the snippet in `folder` computes: its own, the modules of
+    ours that they reach with what lies beside these (`snippets/cuda.*`), and the records that NEEDS
+    of cases.py names."""
+    return sorted(root / path for path in _Dependencies(root, folder).sources)
+
 
 def record_files(root: Path, names: Iterable[str]) -> Iterator[Path]:
     """The files with the records of the snippets of these names, which a snippet may read."""

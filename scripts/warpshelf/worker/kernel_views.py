@@ -286,9 +286,8 @@ def analyze_kernel(launched: Sequence[Launched], target: str, snippet: str) -> A
     code = binary.disassemble_kernel(
         made.binary, symbol, lambda of, ask: load_or_make("sass", (tools, of), ask)
     )
-    used = binary.function_usage(made.binary, first.ptx)[
-        symbol
-    ]  # the PTX spares a slow disassembly
+    # The PTX spares a slow disassembly.
+    used = binary.function_usage(made.binary, first.ptx)[symbol]
     dynamic = max(0, first.shared - used.shared_bytes)
     takes = figures.BlockUsage(used.registers, math.prod(first.block), used.shared_bytes, dynamic)
     arch = f"sm_{architectures.sm_version(target)}"
