@@ -1,14 +1,10 @@
 """What a run will do and how long: snippets, records and the ledger go in, turns of work come out.
 
-A turn is one machine: a GPU, then the CPU that it is in. A turn goes batch by batch, since what was
-verified still has to be timed, and a run that is stopped has recorded only what was. What times
-nothing is one batch, and begins with what takes longest.
-
-A record of a CPU whose digest is that of the sources is trusted. Of its snippet the demo runs, once
-in a checkout, and has to print what the record has.
-
-How long jobs take is asked of what is known best first. On a CPU they are seconds of CPU, which
-other work does not lengthen. They are laid out as the pool will start them.
+A turn is one machine: a GPU, then the CPU that it is in. It goes batch by batch, since a run that
+is stopped has recorded only what was verified and timed; what times nothing is one batch. Of a
+snippet whose record on a CPU has the digest of the sources the demo runs, once in a checkout. How
+long jobs take is asked of what is known best first; on a CPU it is seconds of CPU, which other work
+does not lengthen.
 """
 
 from __future__ import annotations
@@ -118,11 +114,14 @@ class Estimator:
         found: dict[str, tuple[str, dict[str, dict[str, float]]]] = {}
         for path in sorted(self.project.snippets.glob("*/results/[!.]*.json")):
             try:
-                record = json.loads(path.read_text(encoding="utf-8"))
+                text = path.read_text(encoding="utf-8")
+                record = json.loads(text)
             except (OSError, ValueError, RecursionError):
                 continue
-            if isinstance(record, dict):
-                _, records = found.setdefault(path.parents[1].name, (_record_language(record), {}))
+            if isinstance(record, dict):  # whose rows of what was compiled say its language
+                words = (word for word in ("Triton", "CUDA C++") if f'"{word}"' in text)
+                language = next(words, str(record.get("kind")))
+                _, records = found.setdefault(path.parents[1].name, (language, {}))
                 records[path.stem] = _record_seconds(record)
         return found
 
@@ -141,32 +140,16 @@ def _tells_of(task: Task, slug: str, other: str) -> bool:
     return task is Task.COMPILE or (slug == CPU) == (other == CPU)
 
 
-def _record_language(record: Mapping[str, Any]) -> str:
-    """What a record's snippet is written in: a word in the rows of what was compiled, which in the
-    file of a CPU's record have their values alone."""
-    compiled = record.get("compiled")
-    rows = compiled if isinstance(compiled, list) else []
-    cells = [row.values() if isinstance(row, dict) else row for row in rows]
-    said = [value for row in cells if isinstance(row, Iterable) for value in row]
-    return next((one for one in ("Triton", "CUDA C++") if one in said), str(record.get("kind")))
-
-
 def estimate_by_method(task: Task, due: Iterable[Mapping[str, Any]]) -> float:
     """Seconds of a task on a GPU without any history, by what is due."""
-    called = {False: 0, True: 0}  # by whether it is timed
-    functions: set[str] = set()
-    units = set()
-    for row in due:
-        names = [*row["variants"], *row["peers"]]
-        called[row["timed"]] += len(names)
-        functions |= set(names)
-        if row["timed"]:
-            units.add(row.get("unit"))
-    start = START + FIRST * len(functions)
+    rows = [(row, [*row["variants"], *row["peers"]]) for row in due]
+    start = START + FIRST * len({name for _, names in rows for name in names})
     if task is Task.VERIFY:
-        return start + CALL * called[False]
+        return start + CALL * sum(len(names) for row, names in rows if not row["timed"])
+    timed = [(row.get("unit"), len(names)) for row, names in rows if row["timed"]]
     each = timing.WARM_UP + timing.SAMPLING + LARGE_CALL
-    return start + CEILING * (1 + len(units)) + each * called[True]
+    units = {unit for unit, _ in timed}
+    return start + CEILING * (1 + len(units)) + each * sum(count for _, count in timed)
 
 
 def end_times(

@@ -89,6 +89,13 @@ class Checks:
         machine_sm = context.job["machine"].get("sm")
         self.sm = architectures.sm_version(target) if target else machine_sm or 0
         self.place = ""  # what is being called, on which case
+        # The number of this target among those that a CPU executes a variant for, if it is one.
+        targets = (target,) if hasty and target else claim_check.TARGETS
+        self.ranks: dict[str, int | None] = {}
+        for name in self.proof.variants:
+            able = {t: not self._skip_reason(name, architectures.sm_version(t)) for t in targets}
+            mine = [one for one in targets if able[one]]
+            self.ranks[name] = mine.index(target) if target in mine else None
         self.watch = CallWatch(target, lambda under: context.report_place(f"{self.place}{under}"))
         self.counts = LaunchCounts(self.proof)
         self.rows: list[dict[str, Any]] = []
@@ -140,25 +147,14 @@ class Checks:
         return [one for one in choose_cases(self.proof, self.share) if self._due_variants(one)]
 
     def _due_variants(self, index: int) -> list[str]:
-        """The variants to verify here on case number `index`.
-
-        Where PTX is executed, a variant meets every case on the first of its targets, and on the
-        others those that are counted. A hasty check has one target.
-        """
+        """The variants to verify here on case number `index`: where PTX is executed, on the first
+        of a variant's targets every case, and on the others those that are counted."""
         names = self.proof.variants_for(self.proof.cases[index])
         if not self.watch.executes or self.hasty or self.watch.target == claim_check.MAIN:
             return names
-        counted = {name for name in names if self.counts.wants_case(name, index)}
-        ranks = {name: self._target_rank(name) for name in names}
-        return [n for n in names if ranks[n] == 0 or (ranks[n] is not None and n in counted)]
-
-    def _target_rank(self, name: str) -> int | None:
-        """The number of this target among those that a CPU executes a variant for, if it is one."""
-        target = self.watch.target
-        targets = (target,) if self.hasty and target else claim_check.TARGETS
-        able = {one: not self._skip_reason(name, architectures.sm_version(one)) for one in targets}
-        mine = [one for one in targets if able[one]]
-        return mine.index(target) if target in mine else None
+        elsewhere = (name for name in names if self.counts.wants_case(name, index))
+        counted = {name for name in elsewhere if self.ranks[name] is not None}
+        return [name for name in names if self.ranks[name] == 0 or name in counted]
 
     def _skip_reason(self, name: str, sm: int) -> str | None:
         needs = self.context.job["needs"]
@@ -228,7 +224,7 @@ class Checks:
             # After all variants: each view is compiled anew, and a hasty check may end before.
             for mine in ours:
                 name = mine["name"]
-                first = not self.watch.executes or self._target_rank(name) == 0
+                first = not self.watch.executes or self.ranks[name] == 0
                 if first and mine["verdict"] == "passed" and name not in self.failures:
                     self._begin_calls(name, index, further=True)
                     self._check_views(mine, self._draw_views(name, given, index), allowed)
@@ -237,7 +233,7 @@ class Checks:
     def _begin_calls(self, name: str, index: int, further: bool = False) -> None:
         """Tell the watch that a variant's calls on a case begin, or that `further` ones do."""
         counted = not further and not self.hasty and self.counts.wants_case(name, index)
-        self.watch.begin_case(index, self._target_rank(name) or 0, counted, further)
+        self.watch.begin_case(index, self.ranks[name] or 0, counted, further)
 
     def set_place(self, place: str) -> None:
         """Tell the parent, and the watch for its calls, what comes next."""
@@ -263,11 +259,8 @@ class Checks:
     def _check_function(
         self, role: str, name: str, given: CaseData, allowed: Tolerance, library: Off | None = None
     ) -> tuple[Result, Off | None]:
-        """The result of a variant or a peer on a case, and how far it is off, if that is known.
-
-        A variant is also held against the library's errors. A peer is untrusted: where it is wrong,
-        that is recorded, and the run goes on.
-        """
+        """The result of a variant or a peer on a case, and how far it is off, if that is known. A
+        peer is untrusted: where it is wrong, that is recorded, and the run goes on."""
         ours, result = role == "variant", {"name": name, "role": role}
         if reason := self._skip_reason(name, self.sm):
             if ours:
@@ -344,11 +337,9 @@ class Checks:
     def _view_problem(
         self, name: str, view: View, allowed: Tolerance, specialize: bool = True
     ) -> str | None:
-        """What is wrong with a variant on one view, or the words in which it refuses; or None.
-
-        Where there is no truth a refusal is due: a ValueError or TypeError that says in one line,
-        after the snippet's name, what the kernel cannot take.
-        """
+        """What is wrong with a variant on one view, or the words in which it refuses; or None. A
+        refusal, which is due where there is no truth, is a ValueError or TypeError of one line that
+        begins with the snippet's name."""
         function = self.proof.variants[name]
         try:
             if view.why:

@@ -60,14 +60,12 @@ class LaunchRecorder:
         self.asked: dict[tuple[Any, str], dict[str, dict[str, Demand]]] = {}
 
     @contextmanager
-    def recording(
-        self, has_cuda: bool, to_ptx: bool = False, shapes: bool = False
-    ) -> Iterator[None]:
-        """Launches inside are recorded, with `shapes` those of tensors without data as well. With
-        `to_ptx` Triton makes no binary, and the PTX is that of kernels which are executed."""
+    def recording(self, has_cuda: bool, shapes: bool = False) -> Iterator[None]:
+        """Launches inside are recorded. With `shapes` those of tensors without data are as well;
+        else Triton makes no binary, and the PTX is that of kernels which are executed."""
         with ExitStack() as stack:
             if "triton" in sys.modules:
-                self._record_triton(stack, to_ptx)
+                self._record_triton(stack, to_ptx=not shapes)
             if has_cuda:
                 cuda = importlib.import_module("snippets.cuda")
                 _replace_until(stack, cuda, "observer", self._note_launch)
@@ -290,12 +288,7 @@ class CompileInputs:
 
 
 def compile_figures(
-    proof: Obligations,
-    snippet_id: str,
-    *,
-    has_cuda: bool,
-    archs: tuple[str, ...] = ARCHS,
-    needs: dict[str, Any],
+    proof: Obligations, snippet_id: str, *, has_cuda: bool, needs: dict[str, Any]
 ) -> list[Row]:
     """The record's "compiled" rows: one by variant, kernel and architecture that NEEDS covers, in
     this order. RuntimeError naming snippet, variant and case if a call or a compilation fails.
@@ -317,11 +310,11 @@ def compile_figures(
         matrix = old["matrix_instructions"] or used.matrix_instructions
         rows[key] = {**worst, "matrix_instructions": matrix}
 
-    recorder = LaunchRecorder(archs[0])
-    with recorder.recording(has_cuda, to_ptx=True):
+    recorder = LaunchRecorder(ARCHS[0])
+    with recorder.recording(has_cuda):
         for case, variants in plan_calls(proof):
             inputs = None
-            for variant, arch in itertools.product(variants, archs):
+            for variant, arch in itertools.product(variants, ARCHS):
                 if not is_covered(needs, variant, sm_version(arch)):
                     continue
                 inputs = inputs or CompileInputs(proof, case)
@@ -342,7 +335,7 @@ def compile_figures(
                 whole = used.with_dynamic(shared)
                 add_row((variant, name, arch), "CUDA C++", compiler, whole)
     order = list(proof.variants)
-    places = {key: (order.index(key[0]), key[1], archs.index(key[2])) for key in rows}
+    places = {key: (order.index(key[0]), key[1], ARCHS.index(key[2])) for key in rows}
     return [rows[key] for key in sorted(rows, key=places.__getitem__)]
 
 

@@ -308,10 +308,8 @@ def _time_case(
     watch: gpu.LoadMonitor,
     deadline: float,
 ) -> dict[str, Found]:
-    """Time functions on a case. Its inputs end with the call: the next case needs the memory.
-
-    Each is called once more, on the very tensors on which it was timed, and has to be right still.
-    """
+    """Time functions on a case, each of which has to be right still afterwards, on the very tensors
+    on which it was timed. These end with the call: the next case needs the memory."""
     functions = {**checks.proof.variants, **checks.proof.peers}
     inputs = given.turn_inputs(1)
     calls = {name: partial(functions[name], *inputs) for name in results}
@@ -332,11 +330,8 @@ def _time_case(
 def _record_time(
     checks: Checks, case: dict[str, Any], result: Answer, found: Found, least: float
 ) -> None:
-    """Put a time into a function's result on a case, or why there is none.
-
-    A time that the hardware cannot reach fails a variant. A peer is untrusted: it is recorded as
-    failed, and the run goes on.
-    """
+    """Put a time into a function's result on a case, or why there is none. One that the hardware
+    cannot reach fails a variant; of a peer, which is untrusted, it is recorded."""
     name, why, mend = result["name"], None, "look for a wrong cost()"
     if isinstance(found, Fault):
         why, mend = f"{name!r} {found}", found.mend
@@ -410,10 +405,9 @@ class SpaceSearch:
         """What the record takes from here."""
         space = self.space
         cost = costs.early_cost(self.checks.proof, space.timed) or {}
+        named = [{"name": name, "values": [*some]} for name, some in space.parameters.items()]
         found = {
-            "parameters": [
-                {"name": name, "values": list(values)} for name, values in space.parameters.items()
-            ],
+            "parameters": named,
             "case": dict(space.case),
             "timed": dict(space.timed),
             **{key: cost[key] for key in ("flops", "bytes", "unit") if cost},
@@ -424,11 +418,8 @@ class SpaceSearch:
 
 
 def survey_space(context: JobContext) -> Answer:
-    """Every configuration executed from the PTX for the job's target, verified on one case
-    and counted on another.
-
-    The cycles are those of the busiest SM in the case that a GPU would time, at least: no time.
-    """
+    """Every configuration executed from the PTX for the job's target, verified on one case and
+    counted on another. The cycles are at least those of the busiest SM in the case to time."""
     from warpshelf.worker import kernel_views
 
     checks, target = Checks(context), context.job["target"]

@@ -1,7 +1,5 @@
-"""Interleaved samples of time, their medians and spread, and the limit no time may beat.
-
-Nothing here needs a GPU. What measures one call is handed in as a clock, so that the rules are
-tested with an invented one; `CudaClock` in gpu.py is the real one.
+"""Interleaved samples of time, their medians and spread, and the limit no time may beat. The clock
+that measures a call is handed in: nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ def time_interleaved(
     warm_up: float = WARM_UP,
     sampling: float = SAMPLING,
     now: Callable[[], float] = time.monotonic,
-    deadline: float | None = None,
+    deadline: float = math.inf,
     seed: int = 0,
 ) -> dict[str, Found]:
     """Time functions against each other, one sample of each in every round.
@@ -117,7 +115,7 @@ def time_interleaved(
     taken: dict[str, list[Sample]] = {name: [] for name in calls}
     totals = dict.fromkeys(calls, 0.0)
     for rounds in range(MOST if calls else 0):
-        if deadline is not None and now() > deadline:
+        if now() > deadline:
             if rounds < FEWEST:
                 raise TimeoutError(f"only {rounds} of {FEWEST} rounds of samples within the limit")
             break
