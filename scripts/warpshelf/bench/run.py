@@ -10,20 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from warpshelf.bench import assemble
+from warpshelf.bench import assemble, plan
 from warpshelf.bench import pool as pools
 from warpshelf.bench.assemble import SnippetRun, is_compiled
-from warpshelf.bench.plan import (
-    Estimator,
-    JobEstimate,
-    Options,
-    Part,
-    Plan,
-    Planner,
-    Round,
-    Turn,
-    end_times,
-)  # fmt: skip
+from warpshelf.bench.plan import Estimator, Options, Part, Plan, Planner, Turn
 from warpshelf.bench.pool import AHEAD, Job, Outcome, Pool, most_on_gpu
 from warpshelf.contract import pictures
 from warpshelf.contract.snippet import Snippet
@@ -56,7 +46,7 @@ class Eta:
     what they were expected to, of all and then of one task and basis, scales what is to come."""
 
     def __init__(
-        self, rounds: Iterable[Round] = (), now: Callable[[], float] = time.monotonic
+        self, rounds: Iterable[plan.Round] = (), now: Callable[[], float] = time.monotonic
     ) -> None:
         self.now = now
         self.rounds = [
@@ -90,7 +80,7 @@ class Eta:
                 del jobs[key]
                 self.running.pop(key, None)
 
-    def expected_seconds(self, one: JobEstimate) -> float:
+    def expected_seconds(self, one: plan.JobEstimate) -> float:
         """What a job is expected to take, by what the run has shown so far."""
         ratio = 1.0
         for kind in (None, (one.job.do, one.basis)):
@@ -111,7 +101,7 @@ class Eta:
                     seconds = max(seconds - elapsed, OVERDUE * elapsed)
                     seconds = max(0.0, min(seconds, one.job.seconds - elapsed))
                 left.append(replace(one, seconds=seconds))
-            total = max(end_times(left, workers, most, total, begun), default=total)
+            total = max(plan.end_times(left, workers, most, total, begun), default=total)
         return total
 
 

@@ -14,7 +14,6 @@ import importlib.machinery
 import importlib.util
 import json
 import sys
-from collections.abc import MutableSequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -29,19 +28,9 @@ DEFINES = (
 )  # fmt: skip
 
 
-class StubModule(ModuleType):
-    """A module that is not installed: it has every attribute, and none does anything."""
-
-    __path__: MutableSequence[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return MagicMock(name=f"{self.__name__}.{name}")
-
-
 class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules that it is told of, and their submodules. It comes last."""
+    """Finds the modules that it is told of, which are not installed, and their submodules: these
+    have every attribute, and none does anything. It comes last."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -51,8 +40,8 @@ class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
-    def create_module(self, spec: Any) -> ModuleType:
-        return StubModule(spec.name)
+    def create_module(self, spec: Any) -> Any:
+        return MagicMock(name=spec.name, __path__=[])
 
     def exec_module(self, module: ModuleType) -> None:
         """There is nothing to execute."""
