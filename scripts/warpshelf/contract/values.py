@@ -183,7 +183,8 @@ def read_obligations(module: ModuleType, kind: str, needs: Mapping[str, Any]) ->
     MalformedCases if something is not of its shape."""
     names = vars(module)
     if kind != "kernel":
-        offered = {name: names.get(name) for name in ("facts", "predictions", "timelines", "grids")}
+        offers = ("facts", "predictions", "timelines", "grids")
+        offered: dict[str, Any] = {name: names.get(name) for name in offers}
         return Obligations(**offered, goals=names.get("GOALS", ()))
     told = {n: shape_problem(names[n], shape, n) for n, (shape, _) in FORMS.items() if n in names}
     problems = [(name, what, FORMS[name][1]) for name, what in told.items() if what]
