@@ -375,10 +375,8 @@ class SpaceSearch:
         for number, configuration in enumerate(self.space.configurations()):
             if len(self.failures) == MOST_WRONG:
                 return
-            if (
-                chosen is not None
-                and space_rows.format_values(configuration.values()) not in chosen
-            ):
+            row = space_rows.format_values(configuration.values())
+            if chosen is not None and row not in chosen:
                 continue
             self.checks.set_place(f"in the configuration {configuration}")
             self.checks.watch.begin_case(number, self.rank)
