@@ -325,6 +325,7 @@ def test_the_address_follows_and_back_undoes(
     for text in ("s", "so", "softmax "):
         type_query(tab, text)
     assert read_query(tab) == {"h": "kept", "kind": "paper", "words": "softmax"}
+    tab.wait_for_load_state("networkidle")
     narrowed = list_shown_ids(tab)
     tab.go_back()  # one step for the whole word
     assert read_query(tab) == {"h": "kept", "kind": "paper"}
@@ -338,7 +339,7 @@ def test_the_address_follows_and_back_undoes(
     tab.go_forward()
     tab.go_forward()
     assert list_shown_ids(tab) == narrowed
-    tab.reload()
+    tab.reload(wait_until="networkidle")  # the words of the list are asked for apart
     assert list_shown_ids(tab) == narrowed
 
 

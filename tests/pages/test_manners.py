@@ -130,7 +130,7 @@ def test_no_marks_of_paragraphs_on_the_front_page(wide_visit: Visit) -> None:
     [
         ("kernels/sofmax/", "kernels/softmax/"),
         ("kernel/attention.html", "kernels/attention/"),
-        ("flash_attention", "sessions/02-flash-attention/"),
+        ("flash_attention", "paths/flash-attention/"),
         ("training/pipelineparallelism", "training/pipeline-parallelism/"),
         ("sessions/ring-attention/", "sessions/04-ring-attention/"),
         ("reference/toolings/", "reference/tooling/"),

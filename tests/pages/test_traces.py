@@ -182,7 +182,7 @@ def test_a_page_on_a_disk_has_only_the_links(browser: Browser, tmp_path: Path) -
 
 @pytest.mark.exhaustive(MORE)
 def test_the_site_has_the_traces_as_they_are_kept(wide_visit: Visit) -> None:
-    tab = wide_visit.open_page("tools/profiling/")
+    tab = wide_visit.open_page("tools/profiling/taken-apart/")
     links = tab.locator("a[data-perfetto]")
     assert links.count() == 2
     assert tab.get_by_role("button", name="open in Perfetto").count() == 2
