@@ -160,6 +160,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "exhaustive" not in collection_path.read_text(encoding="utf-8") else None
 
 
+@cache
+def read_headings(path: Path) -> list[tuple[int, str]]:
+    """In which line the tests of each snippet begin, where a file has those of several."""
+    numbered = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    found = ((number, re.match(r"# (\w+): ", line)) for number, line in numbered)
+    return [(n, one[1]) for n, one in found if one and (ROOT / "snippets" / one[1]).is_dir()]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let `-k softmax` choose every test below the heading `# softmax: ...`."""
+    if item.path.parent.name in ("snippets", "models", "programs"):
+        line = (item.location[1] or 0) + 1
+        if above := [name for number, name in read_headings(item.path) if number <= line]:
+            item.extra_keyword_matches.add(above[-1])
+
+
 def refuse_what_waits_without_reason(items: list[pytest.Item]) -> None:
     """See that each test that is left to `make test-all` says why.
 

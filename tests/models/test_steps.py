@@ -1,9 +1,12 @@
-"""scan_steps: every scheme gives running sums, counts hold, and a broken scheme is seen."""
+"""Computations that go step by step: a softmax online, and scans."""
 
 from __future__ import annotations
 
 import operator
+from functools import reduce
 from itertools import accumulate, groupby
+from math import exp, fsum, inf
+from operator import add
 from typing import Any
 
 import pytest
@@ -11,8 +14,65 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snippet_facts import broken_facts
 
-from snippets.scan_steps import cases
+from snippets.online_softmax_steps import cases as online_softmax_steps_cases
+from snippets.online_softmax_steps import online_softmax_steps as softmax
+from snippets.online_softmax_steps.online_softmax_steps import Part
+from snippets.scan_steps import cases as scan_steps_cases
 from snippets.scan_steps import scan_steps as scans
+
+# online_softmax_steps: any blocks and any merge give the whole row's sum.
+
+
+LOGITS = st.floats(-1e4, 1e4) | st.just(-inf)
+ROWS = st.lists(LOGITS, min_size=1, max_size=40)
+
+
+def sum_row_exactly(row: list[float]) -> Part:
+    m = max(row)
+    return Part(m, fsum(exp(value - m) for value in row if value > -inf))
+
+
+@given(ROWS, st.integers(1, 12))
+def test_blocks_give_the_whole_row(row: list[float], block: int) -> None:
+    steps, exponentials = softmax.online(row, block)
+    assert steps[-1].after.m == sum_row_exactly(row).m
+    assert steps[-1].after.d == pytest.approx(sum_row_exactly(row).d, rel=1e-12)
+    assert softmax.direct(row).d == pytest.approx(sum_row_exactly(row).d, rel=1e-12)
+    assert exponentials == len(row) + len(steps)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=6), st.randoms())
+def test_parts_merge_in_any_order(rows: list[list[float]], draw: object) -> None:
+    whole = sum_row_exactly([value for row in rows for value in row])
+    parts = [Part(), *map(softmax.direct, rows)]
+    draw.shuffle(parts)  # type: ignore[attr-defined]
+    merged = reduce(add, parts)
+    assert merged.m == whole.m
+    assert merged.d == pytest.approx(whole.d, rel=1e-12)
+
+
+def test_facts_hold_and_a_sum_that_is_not_rescaled_breaks_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert broken_facts(online_softmax_steps_cases.facts()) == []
+    monkeypatch.setattr(Part, "scaled", lambda self, m: self.d)
+    assert "merged backwards: sum" in broken_facts(online_softmax_steps_cases.facts())
+
+
+def test_the_picture_ends_with_the_sum() -> None:
+    (grid,) = online_softmax_steps_cases.grids()
+    assert grid["cells"][-1][-1] == (f"{softmax.direct(softmax.ROW).d:.3f}", 0)
+
+
+def test_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="an empty row"):
+        softmax.direct([])
+    with pytest.raises(ValueError, match="blocks of 0"):
+        softmax.online([1.0], 0)
+
+
+# scan_steps: every scheme gives running sums, counts hold, and a broken scheme is seen.
+
 
 INTEGERS = st.integers(-100, 100)
 POWERS = st.integers(0, 6).flatmap(lambda p: st.lists(INTEGERS, min_size=2**p, max_size=2**p))
@@ -21,7 +81,7 @@ TILES = st.integers(1, 9)
 
 
 def test_facts_hold() -> None:
-    rows = cases.facts()
+    rows = scan_steps_cases.facts()
     assert broken_facts(rows) == []
     assert len({row["name"] for row in rows}) == len(rows) >= 20
     assert all(row["source"] for row in rows)
@@ -130,11 +190,11 @@ def test_a_wrong_count_breaks_a_fact(
         return out, count
 
     monkeypatch.setattr(scans, scheme, count_wrongly)
-    assert seen in broken_facts(cases.facts())
+    assert seen in broken_facts(scan_steps_cases.facts())
 
 
 def test_pictures_show_the_whole_sum_last() -> None:
-    grids = {one["name"]: one for one in cases.grids()}
+    grids = {one["name"]: one for one in scan_steps_cases.grids()}
     assert set(grids) == {"tree", "hillis-steele", "blelloch", "look-back"}
     for one in grids.values():
         assert len(one["cells"]) == len(one["rows"])
