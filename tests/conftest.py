@@ -165,7 +165,8 @@ def read_headings(path: Path) -> list[tuple[int, str]]:
     """In which line the tests of each snippet begin, where a file has those of several."""
     numbered = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     found = ((number, re.match(r"# (\w+): ", line)) for number, line in numbered)
-    return [(n, one[1]) for n, one in found if one and (ROOT / "snippets" / one[1]).is_dir()]
+    names = {path.stem for path in (ROOT / "snippets").iterdir()}
+    return [(n, one[1]) for n, one in found if one and one[1] in names]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

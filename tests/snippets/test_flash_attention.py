@@ -1,6 +1,8 @@
-"""Flash attention as an operator: what its cases, which call the kernels, cannot see."""
+"""Flash attention, its steps, and packed sequences: what the cases of these cannot see."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 from close_tensors import is_close
@@ -8,91 +10,115 @@ from close_tensors import is_close
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from snippets.flash_attention import cases, tiles  # noqa: E402
-from snippets.flash_attention import flash_attention as flash  # noqa: E402
+from snippets.flash_attention import cases as flash_attention_cases  # noqa: E402
+from snippets.flash_attention import flash_attention, tiles  # noqa: E402
+from snippets.flash_steps import flash_steps  # noqa: E402
+from snippets.flash_varlen import cases as flash_varlen_cases  # noqa: E402
+from snippets.flash_varlen import flash_varlen  # noqa: E402
+
+# flash_attention: what its cases, which call the kernels, cannot see.
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def draw_heads(*heads: int, s: int = 20, d: int = 16, dtype=torch.float32) -> list:
+def draw_heads_of_flash_attention(
+    *heads: int, s: int = 20, d: int = 16, dtype=torch.float32
+) -> list:
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, h, s, d) for h in heads]
     return [torch.randn(x, generator=generator).to(DEVICE, dtype) for x in shapes]
 
 
 @pytest.fixture
-def qkv() -> list:
-    return [x.requires_grad_() for x in draw_heads(4, 2, 2)]
+def qkv_of_flash_attention() -> list:
+    return [x.requires_grad_() for x in draw_heads_of_flash_attention(4, 2, 2)]
 
 
 @pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("transposed", [False, True], ids=["as drawn", "views of (B, S, H, D)"])
-def test_operators_keep_the_rules_of_operators(qkv: list, transposed: bool) -> None:
+def test_flash_attention_operators_keep_the_rules_of_operators(
+    qkv_of_flash_attention: list, transposed: bool
+) -> None:
     if transposed:
-        qkv = [
-            x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in qkv
+        qkv_of_flash_attention = [
+            x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+            for x in qkv_of_flash_attention
         ]
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(flash.attention, (*qkv, True, 0.25), test_utils=tests)
-    out, lse = flash.forward(*(x.detach() for x in qkv), True)
-    assert out.stride() == qkv[0].stride()
-    given = (*(x.detach() for x in qkv), out, lse, out, None, True, 0.25)
-    torch.library.opcheck(flash.attention_backward, given, test_utils=tests)
+    torch.library.opcheck(
+        flash_attention.attention, (*qkv_of_flash_attention, True, 0.25), test_utils=tests
+    )
+    out, lse = flash_attention.forward(*(x.detach() for x in qkv_of_flash_attention), True)
+    assert out.stride() == qkv_of_flash_attention[0].stride()
+    given = (*(x.detach() for x in qkv_of_flash_attention), out, lse, out, None, True, 0.25)
+    torch.library.opcheck(flash_attention.attention_backward, given, test_utils=tests)
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
-def test_gradients_arrive_through_autograd(qkv: list) -> None:
-    out, lse = flash.flash_attention(*qkv, causal=True)
-    (dout,) = draw_heads(4)
+def test_gradients_arrive_through_autograd(qkv_of_flash_attention: list) -> None:
+    out, lse = flash_attention.flash_attention(*qkv_of_flash_attention, causal=True)
+    (dout,) = draw_heads_of_flash_attention(4)
     out.backward(dout)
     with torch.no_grad():
-        wanted = flash.backward(*qkv, out, lse, dout, causal=True)
-    assert all(torch.equal(x.grad, due) for x, due in zip(qkv, wanted, strict=True))
+        wanted = flash_attention.backward(*qkv_of_flash_attention, out, lse, dout, causal=True)
+    assert all(
+        torch.equal(x.grad, due) for x, due in zip(qkv_of_flash_attention, wanted, strict=True)
+    )
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
-def test_lse_has_a_gradient_too(qkv: list) -> None:
-    out, lse = flash.flash_attention(*qkv, scale=0.3)
-    (weight,) = draw_heads(4)
+def test_lse_has_a_gradient_too(qkv_of_flash_attention: list) -> None:
+    out, lse = flash_attention.flash_attention(*qkv_of_flash_attention, scale=0.3)
+    (weight,) = draw_heads_of_flash_attention(4)
     (out * weight).sum().add((lse**2).sum()).backward()
-    truth = [x.detach().double().requires_grad_() for x in qkv]
+    truth = [x.detach().double().requires_grad_() for x in qkv_of_flash_attention]
     key, value = (x.repeat_interleave(2, 1) for x in truth[1:])
     s = 0.3 * truth[0] @ key.mT
     exact = (torch.softmax(s, -1) @ value * weight).sum() + (torch.logsumexp(s, -1) ** 2).sum()
     exact.backward()
-    assert all(is_close(x.grad, due.grad) for x, due in zip(qkv, truth, strict=True))
+    assert all(
+        is_close(x.grad, due.grad) for x, due in zip(qkv_of_flash_attention, truth, strict=True)
+    )
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
-def test_lse_alone_has_a_gradient(qkv: list) -> None:
-    _, lse = flash.flash_attention(*qkv)
+def test_lse_alone_has_a_gradient(qkv_of_flash_attention: list) -> None:
+    _, lse = flash_attention.flash_attention(*qkv_of_flash_attention)
     lse.sum().backward()
-    truth = [x.detach().double().requires_grad_() for x in qkv]
+    truth = [x.detach().double().requires_grad_() for x in qkv_of_flash_attention]
     torch.logsumexp(truth[0] @ truth[1].repeat_interleave(2, 1).mT / 4, -1).sum().backward()
-    assert is_close(qkv[0].grad, truth[0].grad) and is_close(qkv[1].grad, truth[1].grad)
-    assert not qkv[2].grad.any()
+    assert is_close(qkv_of_flash_attention[0].grad, truth[0].grad) and is_close(
+        qkv_of_flash_attention[1].grad, truth[1].grad
+    )
+    assert not qkv_of_flash_attention[2].grad.any()
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_the_gradient_of_a_sum_is_read_though_it_is_one_number() -> None:
-    qkv = [x.requires_grad_() for x in draw_heads(1, 1, 1, dtype=torch.float16)]
-    out, lse = flash.flash_attention(*qkv)
+    qkv_of_flash_attention = [
+        x.requires_grad_() for x in draw_heads_of_flash_attention(1, 1, 1, dtype=torch.float16)
+    ]
+    out, lse = flash_attention.flash_attention(*qkv_of_flash_attention)
     out.sum().backward()
     with torch.no_grad():
-        wanted = flash.backward(*qkv, out, lse, torch.ones_like(out))
-    assert all(torch.equal(x.grad, due) for x, due in zip(qkv, wanted, strict=True))
+        wanted = flash_attention.backward(*qkv_of_flash_attention, out, lse, torch.ones_like(out))
+    assert all(
+        torch.equal(x.grad, due) for x, due in zip(qkv_of_flash_attention, wanted, strict=True)
+    )
 
 
 @pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
-def test_an_exact_out_takes_the_largest_error_from_gradients() -> None:
+def test_flash_attention_an_exact_out_takes_the_largest_error_from_gradients() -> None:
     """Where a row sees one key, dS is what is left of two numbers of which one was rounded."""
-    q, k, v, dout = draw_heads(2, 1, 1, 2, s=70, d=32, dtype=torch.bfloat16)
+    q, k, v, dout = draw_heads_of_flash_attention(2, 1, 1, 2, s=70, d=32, dtype=torch.bfloat16)
     q *= 8
-    truth = cases.reference("backward", True, None, -1, -1, q, k, v, None, None, dout)
+    truth = flash_attention_cases.reference(
+        "backward", True, None, -1, -1, q, k, v, None, None, dout
+    )
     for exact, limit in ((False, 8e-3), (True, 3.5e-3)):
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        out, _ = flash.flash_attention(*leaves, causal=True, exact=exact)
+        out, _ = flash_attention.flash_attention(*leaves, causal=True, exact=exact)
         found = torch.autograd.grad(out, leaves, dout)
         assert out.dtype is found[0].dtype is torch.bfloat16
         assert all(is_close(x, due, limit) for x, due in zip(found, truth, strict=True))
@@ -100,21 +126,23 @@ def test_an_exact_out_takes_the_largest_error_from_gradients() -> None:
 
 @pytest.mark.exhaustive("the same bits again, under other schedules")
 def test_the_same_inputs_give_the_same_bits() -> None:
-    q, k, v, dout = draw_heads(4, 2, 2, 4, s=70, dtype=torch.float16)
-    out, lse = flash.forward(q, k, v, True)
-    first = flash.backward(q, k, v, out, lse, dout, True)
-    second = flash.backward(q, k, v, *flash.forward(q, k, v, True), dout, True)
+    q, k, v, dout = draw_heads_of_flash_attention(4, 2, 2, 4, s=70, dtype=torch.float16)
+    out, lse = flash_attention.forward(q, k, v, True)
+    first = flash_attention.backward(q, k, v, out, lse, dout, True)
+    second = flash_attention.backward(q, k, v, *flash_attention.forward(q, k, v, True), dout, True)
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
 
 @pytest.mark.exhaustive("forms that a GPU alone chooses")
 @pytest.mark.skipif(DEVICE == "cuda", reason="there the descriptors' own variant is verified")
-@pytest.mark.parametrize("case", [c for c in cases.CASES if c["dtype"] == "float16"], ids=str)
-def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
-    told = cases.inputs(case, DEVICE, torch.Generator().manual_seed(1))
+@pytest.mark.parametrize(
+    "case", [c for c in flash_attention_cases.CASES if c["dtype"] == "float16"], ids=str
+)
+def test_flash_attention_descriptors_are_right_without_a_gpu(case: dict) -> None:
+    told = flash_attention_cases.inputs(case, DEVICE, torch.Generator().manual_seed(1))
     assert tiles.by_descriptor(None, *told[5:8])
-    out = cases.VARIANTS["descriptors"](*told)
-    for x, truth in zip(out, cases.reference(*told), strict=True):
+    out = flash_attention_cases.VARIANTS["descriptors"](*told)
+    for x, truth in zip(out, flash_attention_cases.reference(*told), strict=True):
         unseen = truth == float("-inf")
         assert torch.equal(x == float("-inf"), unseen)
         error = (x.double() - truth)[~unseen].norm()
@@ -136,7 +164,7 @@ def test_descriptors_are_right_without_a_gpu(case: dict) -> None:
     ],
 )
 def test_descriptors_are_for_what_the_copy_engine_takes(layout, expected: bool) -> None:
-    (x,) = draw_heads(2, dtype=torch.float16)
+    (x,) = draw_heads_of_flash_attention(2, dtype=torch.float16)
     assert tiles.describable(layout(x)) is expected
 
 
@@ -171,22 +199,232 @@ def test_every_width_has_a_tile_in_every_table() -> None:
         ),
     ],
 )
-def test_refuses_in_one_clear_line(change, error: type, said: str) -> None:
+def test_flash_attention_refuses_in_one_clear_line(change, error: type, said: str) -> None:
     with pytest.raises(error, match=f"^flash_attention: .*{said}") as raised:
-        flash.flash_attention(*change(*draw_heads(4, 2, 2)))
+        flash_attention.flash_attention(*change(*draw_heads_of_flash_attention(4, 2, 2)))
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
 def test_refuses_scales_that_are_not_positive(scale: float) -> None:
     with pytest.raises(ValueError, match=f"flash_attention: scale = {scale} "):
-        flash.flash_attention(*draw_heads(1, 1, 1), scale=scale)
+        flash_attention.flash_attention(*draw_heads_of_flash_attention(1, 1, 1), scale=scale)
 
 
-def test_backward_refuses_results_of_other_shapes() -> None:
-    q, k, v = draw_heads(4, 2, 2)
-    out, lse = flash.forward(q, k, v)
+def test_flash_attention_backward_refuses_results_of_other_shapes() -> None:
+    q, k, v = draw_heads_of_flash_attention(4, 2, 2)
+    out, lse = flash_attention.forward(q, k, v)
     with pytest.raises(ValueError, match=r"flash_attention: dout is \(2, 4, 19, 16\)"):
-        flash.backward(q, k, v, out, lse, out[:, :, 1:])
+        flash_attention.backward(q, k, v, out, lse, out[:, :, 1:])
     with pytest.raises(ValueError, match="flash_attention: lse is .* of torch.float64"):
-        flash.backward(q, k, v, out, lse.double(), out)
+        flash_attention.backward(q, k, v, out, lse.double(), out)
+
+
+# flash_steps: what they refuse.
+
+
+def draw_heads_of_flash_steps(*heads: int) -> list:
+    return [torch.zeros(1, h, 128, 16, dtype=torch.float16) for h in heads]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (lambda q, k, v: (q.float(), k, v), TypeError, "q is torch.float32"),
+        (lambda q, k, v: (q, k, v.mT.contiguous().mT), ValueError, "v is not contiguous"),
+        (lambda q, k, v: (q[:, :, :100].clone(), k, v), ValueError, r"q is \(1, 4, 100, 16\)"),
+        (lambda q, k, v: (q[0], k[0], v[0]), ValueError, "give both as"),
+        (lambda q, k, v: (q[:, :3].clone(), k, v), ValueError, "3 heads of q on 2 of k"),
+        (lambda q, k, v: (q, k, v[:, :1]), ValueError, r"v is \(1, 1, 128, 16\), not"),
+    ],
+)
+def test_flash_steps_refuses_in_one_clear_line(change, error: type, said: str) -> None:
+    with pytest.raises(error, match=f"^flash_steps: .*{said}") as raised:
+        flash_steps.grouped(*change(*draw_heads_of_flash_steps(4, 2, 2)))
+    assert "\n" not in str(raised.value)
+
+
+def test_the_first_steps_share_no_heads() -> None:
+    with pytest.raises(ValueError, match="as many for `tiled` and `causal`"):
+        flash_steps.causal(*draw_heads_of_flash_steps(4, 2, 2))
+
+
+# flash_varlen: what its cases, which call the kernels, cannot see.
+
+LENGTHS = ([3, 0, 21, 1], [5, 4, 17, 0])
+
+
+def draw_packed_heads(*heads: int, rows: tuple = (), d: int = 16, dtype=torch.float32) -> list:
+    generator = torch.Generator().manual_seed(0)
+    rows = rows or (25, 26, 26, 25)
+    shapes = [(t, h, d) for t, h in zip(rows, heads, strict=False)]
+    return [torch.randn(x, generator=generator).to(DEVICE, dtype) for x in shapes]
+
+
+def make_starts() -> list:
+    return [flash_varlen_cases.starts(lengths, DEVICE) for lengths in LENGTHS]
+
+
+@pytest.fixture
+def qkv_of_flash_varlen() -> list:
+    return [x.requires_grad_() for x in draw_packed_heads(4, 2, 2)]
+
+
+@pytest.mark.exhaustive("the rules of torch's operators, each form compiled anew")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_flash_varlen_operators_keep_the_rules_of_operators(qkv_of_flash_varlen: list) -> None:
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    told = (True, 0.25, 4, -1)
+    torch.library.opcheck(
+        flash_varlen.attention, (*qkv_of_flash_varlen, *make_starts(), *told), test_utils=tests
+    )
+    given = [x.detach() for x in qkv_of_flash_varlen]
+    out, lse = flash_varlen.forward(*given, *make_starts(), True)
+    given += [*make_starts(), out, lse, out, None, *told]
+    torch.library.opcheck(flash_varlen.attention_backward, tuple(given), test_utils=tests)
+
+
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
+def test_gradients_of_out_and_lse_arrive_through_autograd(qkv_of_flash_varlen: list) -> None:
+    out, lse = flash_varlen.flash_varlen(
+        *qkv_of_flash_varlen, *make_starts(), causal=True, scale=0.3, window=(6, -1)
+    )
+    (weight,) = draw_packed_heads(4)
+    seen = lse.isfinite()
+    (out * weight).sum().add((lse[seen] ** 2).sum()).backward()
+    truth = [x.detach().double().requires_grad_() for x in qkv_of_flash_varlen]
+    exact = torch.zeros((), dtype=torch.float64, device=DEVICE)
+    at_q = at_kv = 0
+    for m, n in zip(*LENGTHS, strict=True):
+        rows = (slice(at_q, at_q + m), *[slice(at_kv, at_kv + n)] * 2)
+        q, k, v = (x[row].transpose(0, 1) for x, row in zip(truth, rows, strict=True))
+        k, v = k.repeat_interleave(2, 0), v.repeat_interleave(2, 0)
+        mask = flash_varlen_cases.dense.visible(m, n, True, 6, -1, q.device)
+        s = (0.3 * q @ k.mT).masked_fill(~mask, -1e30)
+        some = mask.any(-1)
+        out_due = (torch.softmax(s, -1) @ v)[:, some]
+        exact = exact + (out_due * weight[rows[0]].transpose(0, 1)[:, some]).sum()
+        exact = exact + (torch.logsumexp(s, -1)[:, some] ** 2).sum()
+        at_q, at_kv = at_q + m, at_kv + n
+    exact.backward()
+    assert all(
+        is_close(x.grad, due.grad) for x, due in zip(qkv_of_flash_varlen, truth, strict=True)
+    )
+
+
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
+def test_flash_varlen_an_exact_out_takes_the_largest_error_from_gradients() -> None:
+    q, k, v, dout = draw_packed_heads(2, 1, 1, 2, d=32, dtype=torch.bfloat16)
+    q *= 8
+    truth = flash_varlen_cases.truth(True, None, -1, -1, 0, 0, *make_starts(), q, k, v, dout)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    out, _ = flash_varlen.flash_varlen(*leaves, *make_starts(), causal=True, exact=True)
+    found = torch.autograd.grad(out, leaves, dout)
+    assert all(is_close(x, due, 3.5e-3) for x, due in zip(found, truth, strict=True))
+
+
+@pytest.mark.exhaustive("shapes beyond its cases")
+@pytest.mark.parametrize("descriptors", [False, True], ids=["pointers", "descriptors"])
+def test_a_sequence_is_not_touched_by_its_neighbours(descriptors: bool) -> None:
+    q, k, v, dout = draw_packed_heads(2, 1, 1, 2, d=64, dtype=torch.float16)
+    told = {"causal": True, "descriptors": descriptors}
+    clean = flash_varlen.forward(q, k, v, *make_starts(), **told)
+    clean += flash_varlen.backward(q, k, v, *make_starts(), *clean, dout, **told)
+    mine, others = slice(3, 24), slice(9, 26)  # the third sequence's rows
+    for x in (q, dout):
+        x[:3] = x[24:] = float("nan")
+    for x in (k, v):
+        x[:9] = float("nan")
+    found = flash_varlen.forward(q, k, v, *make_starts(), **told)
+    found += flash_varlen.backward(q, k, v, *make_starts(), *found, dout, **told)
+    parts = (mine, (slice(None), mine), mine, others, others)
+    for x, due, part in zip(found, clean, parts, strict=True):
+        assert torch.equal(x[part], due[part])
+
+
+@pytest.mark.exhaustive("forms that a GPU alone chooses")
+@pytest.mark.skipif(DEVICE == "cuda", reason="there the descriptors' own variant is verified")
+@pytest.mark.parametrize(
+    "case", [c for c in flash_varlen_cases.CASES if c["dtype"] != "float32"], ids=str
+)
+def test_flash_varlen_descriptors_are_right_without_a_gpu(case: dict) -> None:
+    told = flash_varlen_cases.inputs(case, DEVICE, torch.Generator().manual_seed(1))
+    out = flash_varlen_cases.VARIANTS["descriptors"](*told)
+    limit = 1e-3 if case["dtype"] == "float16" else 5e-3
+    for x, truth in zip(out, flash_varlen_cases.reference(*told), strict=True):
+        unseen = truth == float("-inf")
+        assert torch.equal(x == float("-inf"), unseen)
+        assert is_close(x[~unseen], truth[~unseen], limit)
+
+
+def test_there_is_a_slot_for_every_tile() -> None:
+    for size in (1, 2, 3, 16):
+        for lengths in ([0], [1, 0, 0, 5], [16, 15, 17, 1, 1, 1], [3] * 9):
+            begin, at = 0, 0
+            for b, length in enumerate(lengths):
+                begin = at // size + b
+                at += length
+                assert at // size + b + 1 - begin >= -(-length // size)
+            assert at // size + len(lengths) >= begin
+
+
+def replace_argument(at: int, change: Callable) -> Callable:
+    def replace_given(*given: object) -> list:
+        new = list(given)
+        new[at] = change(new[at])
+        return new
+
+    return replace_given
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "error", "said"),
+    [
+        (0, lambda q: q[0], ValueError, "q has 2 dimensions; give it 3"),
+        (0, lambda q: q.half(), TypeError, "k is torch.float32 on"),
+        (0, lambda q: q[:, :3], ValueError, "H_q = 3 is no multiple of H_kv = 2"),
+        (2, lambda v: v[1:], ValueError, "do not fit"),
+        (3, lambda cu: cu.long(), TypeError, "cu_q is torch.int64"),
+        (4, lambda cu: cu[:-1], ValueError, r"cu_kv is \(4,\)"),
+        (3, lambda cu: cu[:0], ValueError, r"cu_q is \(0,\)"),
+        (3, lambda cu: cu[None], ValueError, r"cu_q is \(1, 5\)"),
+    ],
+)
+def test_flash_varlen_refuses_in_one_clear_line(at: int, change, error: type, said: str) -> None:
+    with pytest.raises(error, match=f"^flash_varlen: .*{said}") as raised:
+        flash_varlen.flash_varlen(
+            *replace_argument(at, change)(*draw_packed_heads(4, 2, 2), *make_starts())
+        )
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="a GPU would have to be waited for")
+@pytest.mark.parametrize("cu", [[0, 3, 2, 24, 25], [1, 3, 3, 24, 25], [0, 3, 3, 24, 26]])
+def test_looks_into_starts_where_that_costs_nothing(cu: list) -> None:
+    cu_q = torch.tensor(cu, dtype=torch.int32)
+    with pytest.raises(ValueError, match="^flash_varlen: cu_q does not rise from 0 to 25"):
+        flash_varlen.flash_varlen(*draw_packed_heads(4, 2, 2), cu_q, make_starts()[1])
+
+
+def test_refuses_windows_that_are_none() -> None:
+    with pytest.raises(ValueError, match=r"^flash_varlen: window = \(-2, 0\)"):
+        flash_varlen.flash_varlen(*draw_packed_heads(4, 2, 2), *make_starts(), window=(-2, 0))
+
+
+def test_flash_varlen_backward_refuses_results_of_other_shapes() -> None:
+    q, k, v = draw_packed_heads(4, 2, 2)
+    out, lse = flash_varlen.forward(q, k, v, *make_starts())
+    with pytest.raises(ValueError, match=r"^flash_varlen: dout is \(24, 4, 16\)"):
+        flash_varlen.backward(q, k, v, *make_starts(), out, lse, out[1:])
+    with pytest.raises(ValueError, match="^flash_varlen: lse is .* of torch.float64"):
+        flash_varlen.backward(q, k, v, *make_starts(), out, lse.double(), out)
+
+
+def test_no_sequence_and_no_row_are_fine() -> None:
+    q, k, v = draw_packed_heads(4, 2, 2, rows=(0, 26, 26))
+    cu = torch.zeros(5, dtype=torch.int32, device=DEVICE)
+    out, lse = flash_varlen.flash_varlen(q, k, v, cu, make_starts()[1])
+    assert out.shape == (0, 4, 16) and lse.shape == (4, 0)
+    q, k, v = draw_packed_heads(4, 2, 2, rows=(25, 0, 0))
+    out, lse = flash_varlen.flash_varlen(q, k, v, make_starts()[0], cu)
+    assert not out.any() and bool((lse == float("-inf")).all())

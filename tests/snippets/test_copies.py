@@ -1,18 +1,69 @@
-"""What snippets/bulk_copy refuses, rings that turn, extreme values, and its bytes as executed."""
+"""Copies: STREAM, copies in bulk, and the maps that these need."""
 
 from __future__ import annotations
 
+import importlib
 import re
 
+import numpy as np
 import papergpu
 import pytest
 import torch
 from conftest import exhaustive, read_demo
 from cuda_snippet import line_counts
 
+from snippets import tensor_maps
 from snippets.bulk_copy import bulk_copy as ours
 from snippets.bulk_copy import cases
+from snippets.stream import stream
 from warpshelf.worker import kernel_views
+
+# stream: what it does alone: reading, writing, and reading again.
+
+A = torch.arange(9000, dtype=torch.float32).roll(123)
+WAYS = (stream.floats, stream.float4s)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_largest_element_is_found_wherever_it_is(way):
+    for n in (1, 2, 3, 4, 5, 7, 1023, 4096, 8999):
+        for offset in range(4):
+            a = A[offset : offset + n]
+            assert way("read", a, None, 1) == a.max()
+    a = A.clone()
+    a[7], a[8] = torch.nan, torch.inf
+    assert way("read", a, None, 1) == torch.inf
+    assert way("read", torch.full((5,), -torch.inf), None, 1) == -torch.inf
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fill_writes_every_element_and_no_more(way):
+    for n in (1, 3, 4, 5, 4099):
+        assert way("fill", A[1 : n + 1], None, 2.5).tolist() == [2.5] * n
+    assert way("fill", A[:0], None, 1.0).shape == (0,)
+
+
+def test_every_round_reads_all_of_it():
+    for rounds in (1, 2, 5, 16):
+        assert stream.float4s("read", A, None, rounds) == 8999
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: stream.float4s("read", A[:0], None, 1), "a has no elements"),
+        (lambda: stream.float4s("read", A, None, 0), "a cannot be read 0 times"),
+        (lambda: stream.floats("read", A, None, 2), "a cannot be read 2 times; float4 reads often"),
+        (lambda: stream.bulk_copies("fill", A, None, 1), "bulk copies do no fill; float4 does"),
+        (lambda: stream.floats("read", A[::2], None, 1), "a has stride 2, it must be 1"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(call, message):
+    with pytest.raises(ValueError, match=f"^stream: {message}"):
+        call()
+
+
+# bulk_copy: what it refuses, rings that turn, extreme values, and its bytes as executed.
 
 X = torch.arange(24.0).view(3, 8)
 SOURCE = ours.KERNELS.path.read_text()
@@ -269,3 +320,93 @@ def test_loads_are_on_their_way_before_anyone_waits_for_room(target, monkeypatch
         found = list_machine_code("bulk copy", target)
         assert re.search(r"(LDS\S* ){4}SYNCS\.ARRIVE\S* (FFMA\S* )+STG", found)
         assert found.count("UBLKCP") == 1 and "LDG" not in found
+
+
+# tensor_maps: what can be mapped, and what cuda-core is asked for.
+
+
+def make_half_matrix(*sides: int) -> torch.Tensor:
+    """A matrix in float16."""
+    return torch.ones(sides, dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("x", "can"),
+    [
+        (make_half_matrix(3, 8), True),
+        (make_half_matrix(3, 16)[:, 8:], True),
+        (make_half_matrix(3, 9), False),  # every other row begins off 16 bytes
+        (make_half_matrix(1, 9), True),  # there is no other row
+        (make_half_matrix(33)[1:].view(4, 8), False),
+        (make_half_matrix(8, 8).t(), False),
+        (make_half_matrix(1, 8).expand(4, 8), False),
+        (make_half_matrix(8, 8).int(), False),
+        (make_half_matrix(8), False),
+    ],
+)
+def test_what_can_be_mapped(x, can):
+    assert tensor_maps.mappable(x) == can
+    if can:
+        made = tensor_maps.tensor_map(x, (8, 64))
+        assert isinstance(made, np.void) and made.nbytes == 128
+        return
+    with pytest.raises(ValueError, match="cannot be mapped: rows must not be empty"):
+        tensor_maps.tensor_map(x, (8, 64))
+
+
+def test_a_box_has_lines_of_128_bytes():
+    assert tensor_maps.tensor_map(make_half_matrix(8, 8).float(), (256, 32)).nbytes == 128
+    for box in ((257, 64), (0, 64), (8, 32)):
+        with pytest.raises(ValueError, match=r"a box of \d+ x \d+: it has 1 to 256 rows, of 128"):
+            tensor_maps.tensor_map(make_half_matrix(8, 8), box)
+    with pytest.raises(ValueError, match="cannot be mapped"):
+        tensor_maps.tensor_map(make_half_matrix(0, 8), (8, 64))
+
+
+class View:
+    """Stands in for cuda-core's view of a tensor on a GPU."""
+
+    asked: list[tuple] = []
+
+    @classmethod
+    def from_any_interface(cls, x: torch.Tensor, stream_ptr: int) -> View:
+        view = cls()
+        view.seen = tuple(x.shape), x.stride(), stream_ptr
+        return view
+
+    def as_tensor_map(self, box: tuple[int, int], **options: object) -> str:
+        self.asked.append((*self.seen, box, options))
+        return "a map"
+
+
+def test_cuda_core_is_asked_by_the_numbers_of_the_driver(monkeypatch):
+    driver = pytest.importorskip("cuda.bindings.driver")
+    utils = pytest.importorskip("cuda.core.utils")
+    assert hasattr(utils.StridedMemoryView, "as_tensor_map")
+    names = {torch.float16: "FLOAT16", torch.float32: "FLOAT32", torch.float64: "FLOAT64",
+             torch.bfloat16: "BFLOAT16"}  # fmt: skip
+    assert {
+        dtype: getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
+        for dtype, name in names.items()
+    } == tensor_maps.ELEMENTS
+    monkeypatch.setattr(utils, "StridedMemoryView", View)
+    x = torch.ones(100, 48, dtype=torch.bfloat16)[:, :40]
+    assert tensor_maps._by_core(x, (128, 64)) == "a map"
+    [(sides, strides, stream, box, options)] = View.asked
+    assert (sides, strides, stream, box) == ((100, 40), (48, 1), -1, (128, 64))
+    assert options == {
+        "swizzle": int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B),
+        "l2_promotion": int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+    }
+    monkeypatch.delattr(View, "as_tensor_map")
+    with pytest.raises(RuntimeError, match=r"need cuda-core 1\.0 or later"):
+        tensor_maps._by_core(x, (128, 64))
+
+
+def test_without_papergpu_a_cpu_is_told_what_is_missing(monkeypatch):
+    def refuse_import(name: str) -> None:
+        raise ImportError(f"no {name}")
+
+    monkeypatch.setattr(importlib, "import_module", refuse_import)
+    with pytest.raises(RuntimeError, match=r"a tensor map: no GPU is here.*: no papergpu\.tens"):
+        tensor_maps.tensor_map(make_half_matrix(8, 8), (8, 64))
