@@ -18,8 +18,8 @@ from types import SimpleNamespace
 from typing import cast
 
 import conftest
-import made_up_shelf
 import pytest
+import reading_project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -109,7 +109,7 @@ def test_each_module_that_a_snippet_needs_is_in_an_extra() -> None:
 )
 def test_what_a_page_lacks_fails_the_build(tmp_path: Path, faults: dict[str, str]) -> None:
     """With the site's own settings, without our command line."""
-    made_up_shelf.write_shelf(tmp_path, readings=0, topics=0)
+    reading_project.write_shelf(tmp_path, readings=0, topics=0)
     (tmp_path / "docs" / "everything.md").unlink()
     text = "\n\n".join(["# Home", *faults])
     (tmp_path / "docs" / "index.md").write_text(f"{text}\n", encoding="utf-8")

@@ -1,8 +1,9 @@
-"""Anchors are told without building a page, as the build names them."""
+"""Pages: their addresses and anchors."""
 
 from __future__ import annotations
 
 import re
+from urllib.parse import urljoin
 
 import markdown
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpshelf.core.pages import heading_slug, page_anchors
+from warpshelf.core.places import OnPage, page_address, whole_address
+
+# Anchors are told without building a page, as the build names them.
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 EXTENSIONS = ["attr_list", "toc", "pymdownx.superfences"]
@@ -58,3 +62,29 @@ def test_what_counts(text: str, found: set[str]) -> None:
 
 def test_slug() -> None:
     assert heading_slug("What `n` decides: Überlauf, 2-D") == "what-n-decides-uberlauf-2-d"
+
+
+# A page has one address, and a link on another page leads there.
+
+SITE = "https://example.org/shelf"
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("kernels/softmax", "kernels/softmax/"),
+        ("about", "about/"),
+        ("sessions/index", "sessions/"),
+        ("sessions/README", "sessions/"),
+        ("sessions/an-index", "sessions/an-index/"),
+        ("index", ""),
+        ("kernels/a b", "kernels/a%20b/"),
+    ],
+)
+def test_a_page_has_one_address(where: str, wanted: str) -> None:
+    assert page_address(f"{where}.md") == wanted
+    for site in (SITE, f"{SITE}/"):
+        assert whole_address(where, site) == f"{SITE}/{wanted}"
+    for here in ("index", "kernels/other", "sessions/index"):
+        link = OnPage(f"{here}.md").relative_link(f"/{where}.md#part")
+        assert urljoin(whole_address(here, SITE), link) == f"{SITE}/{wanted}#part"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mistaken_module import load_mistaken_module
+from snippet_facts import load_mistaken_module
 
 from snippets.pipeline_schedules import automatic as search
 from snippets.pipeline_schedules import calculator, cases, clock, measured

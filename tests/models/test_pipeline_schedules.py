@@ -12,8 +12,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mistaken_module import load_mistaken_module
-from snippet_facts import broken_facts
+from snippet_facts import broken_facts, load_mistaken_module
 
 from snippets.pipeline_schedules import cases, schedule
 from snippets.pipeline_schedules import pipeline_schedules as schedules

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mistaken_module import load_mistaken_module
+from snippet_facts import load_mistaken_module
 
 from snippets.pipeline_schedules.clock import Times
 from snippets.simulator import cases, checkpoints, events

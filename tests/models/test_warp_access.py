@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mistaken_module import load_mistaken_module
-from snippet_facts import broken_facts
+from snippet_facts import broken_facts, load_mistaken_module
 
 from snippets.bank_conflicts import bank_conflicts as banks
 from snippets.bank_conflicts import cases as bank_conflicts_cases

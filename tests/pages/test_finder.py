@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import made_up_shelf
 import peak_memory
 import pytest
+import reading_project
 from browser import MORE, NARROW, WIDE, Visit, open_context, serve_site
 from conftest import ROOT, Trial, sound_snippet
 from playwright.sync_api import Browser, Locator, Page
@@ -75,7 +75,7 @@ def build_finder_site(root: Path) -> Path:
 @pytest.fixture(scope="module")
 def finder_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finder")
-    made_up_shelf.write_shelf(root, MANY, TOPICS)
+    reading_project.write_shelf(root, MANY, TOPICS)
     trial = Trial(root)
     trial.add_snippet("sound", sound_snippet())
     trial.add_page("part-0/odd.yml", EXTRA)
@@ -300,7 +300,7 @@ def test_an_option_tells_how_many_there_would_be(
 ) -> None:
     tab = finder_visit.open_page("everything/?level=advanced&kind=paper")
     options = find_control(tab, "Kind").locator("option").all_inner_texts()
-    for kind in made_up_shelf.KINDS:
+    for kind in reading_project.KINDS:
         number = sum(r.kind == kind and r.level == "advanced" for r in all_readings)
         assert f"{kind} ({number})" in options
     topics = find_control(tab, "Topic").locator("option").all_inner_texts()
@@ -378,7 +378,7 @@ def test_an_entry_that_is_linked_to_is_shown(
 ) -> None:
     own = [reading for reading in all_readings if reading.where == HERE]
     last = own[-1]
-    other = next(kind for kind in made_up_shelf.KINDS if kind != last.kind and
+    other = next(kind for kind in reading_project.KINDS if kind != last.kind and
                  any(r.kind == kind for r in own))  # fmt: skip
     tab = finder_visit.open_page(f"{HERE}/?kind={other}")
     assert last.id not in list_shown_ids(tab)
@@ -547,7 +547,7 @@ BYTES = 2**30  # at most in use by any one process
 @pytest.fixture(scope="module")
 def large_site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, float]]:
     root = tmp_path_factory.mktemp("large")
-    made_up_shelf.write_shelf(root, LARGE, 200)
+    reading_project.write_shelf(root, LARGE, 200)
     log = root / "log.txt"
     usage = root / "usage.json"
     measured = [sys.executable, peak_memory.__file__, str(usage)]

@@ -1,13 +1,17 @@
-"""Formulas: every one of every page is MathML, and code says none that could be a formula."""
+"""Formulas, and wide pictures beside them."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+from browser import MORE, Visit
 from conftest import ROOT
 
 from warpshelf.site import finishing
+
+# Formulas: every one of every page is MathML, and code says none that could be a formula.
 
 MATHS = re.compile(r'class="arithmatex">(.*?)</(?:span|div)>', re.S)
 # What the converter makes of a command, or of a sign, that it does not know.
@@ -80,3 +84,16 @@ def test_blank_space_goes_but_where_it_is_written() -> None:
     html = "<ul>\n\n    <li>a\n  b</li>  \n</ul><pre>\n\n  x\n</pre>\n\n<script> \n\n</script >\n"
     left = "<ul>\n<li>a\nb</li>\n</ul><pre>\n\n  x\n</pre>\n<script> \n\n</script >\n"
     assert finishing.remove_blanks(html) == left
+
+
+# What the page of a topic does with wide pictures; what it has, test_site.py sees.
+
+# What scrolls on a phone says so.
+
+
+@pytest.mark.exhaustive(MORE)
+def test_a_wide_picture_scrolls_in_its_own_box_and_shows_it(narrow_visit: Visit) -> None:
+    tab = narrow_visit.open_page("training/pipeline-parallelism/shorter-bubbles/")
+    box = tab.locator(".ws-diagram .ws-scroll").first
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert "radial-gradient" in box.evaluate("box => getComputedStyle(box).backgroundImage")

@@ -14,7 +14,7 @@ import pytest
 from browser import MORE, NARROW, WIDE, Visit, open_context, serve_site
 from conftest import MKDOCS, ROOT, new_trial
 from playwright.sync_api import Browser, expect
-from versioned_project import NAME, SLUG, Repository, make_timed_case
+from records_project import NAME, SLUG, Repository, make_timed_case
 
 from tests.pages.test_axe import AXE, COLOURS, LOOK, RULES, THIN
 

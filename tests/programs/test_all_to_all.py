@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from mistaken_ranks import plant_in_ranks
-from snippet_facts import broken_facts, read_facts
+from snippet_facts import broken_facts, plant_in_ranks, read_facts
 
 from snippets import ranks
 from snippets.collectives import Library, Ring

@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
-from mistaken_ranks import plant_in_ranks
-from snippet_facts import broken_facts, read_facts
+from snippet_facts import broken_facts, plant_in_ranks, read_facts
 from torch import nn
 
 from snippets import ranks

@@ -8,8 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mistaken_ranks import plant_in_ranks
-from snippet_facts import broken_facts, read_facts
+from snippet_facts import broken_facts, plant_in_ranks, read_facts
 
 from snippets import ranks
 from snippets.pipeline import cases, parking, pipeline, plan, stage

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from conftest import read_demo
 from hypothesis import given
 from hypothesis import strategies as st
-from mistaken_ranks import plant_in_ranks
-from snippet_facts import broken_facts, read_facts
+from snippet_facts import broken_facts, plant_in_ranks, read_facts
 
 from snippets.async_tensor_parallel import async_tensor_parallel as ours
 from snippets.async_tensor_parallel import cases as async_tensor_parallel_cases

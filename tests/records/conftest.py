@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from import_project import Checkout
+from records_project import Checkout
 
 
 @pytest.fixture

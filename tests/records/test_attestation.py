@@ -11,8 +11,8 @@ import pytest
 import sigstore_authority
 import yaml
 from conftest import ROOT
-from import_project import Checkout, one_line_each
 from made_up_records import set_at
+from records_project import Checkout, one_line_each
 from sigstore_authority import NOW, RUN, Sigstore, make_statement
 
 from warpshelf.core.files import dump_json

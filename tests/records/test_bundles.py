@@ -11,7 +11,7 @@ import made_up_records
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from import_project import Checkout, one_line_each
+from records_project import Checkout, one_line_each
 
 from warpshelf.core.files import dump_json
 from warpshelf.core.findings import ShelfError

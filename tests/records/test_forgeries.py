@@ -16,8 +16,8 @@ import made_up_records
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from import_project import Checkout
 from made_up_records import remove_at, set_at
+from records_project import Checkout
 
 from tests.records.test_schema import list_places
 from warpshelf.core.findings import ShelfError

@@ -11,7 +11,7 @@ import pytest
 from conftest import Trial
 from hypothesis import given
 from hypothesis import strategies as st
-from versioned_project import NAME, SLUG, Repository, make_timed_case, run_git
+from records_project import NAME, SLUG, Repository, make_timed_case, run_git
 
 from warpshelf.core import project as git_room
 from warpshelf.core.files import dump_json

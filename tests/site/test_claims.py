@@ -1,21 +1,27 @@
-"""Figures that others state are checked against the shelf and against our cases."""
+"""Figures that others state, and no sentence of ours about a GPU that no record has."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LIST, TOPIC, Trial, sound_snippet
-from made_up_records import make_record
+from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
+from made_up_records import make_exhibit, make_measured, make_record, make_verified
 
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
+from warpshelf.core import pages
 from warpshelf.core.files import dump_json
 from warpshelf.core.project import Project
 from warpshelf.readings import model
 from warpshelf.records import ledger
-from warpshelf.site import build_snippet_pages, inspection
+from warpshelf.render import results
+from warpshelf.render.snippet_page import SnippetPage
+from warpshelf.site import build_snippet_pages, inspection, rendering
+
+# Figures that others state are checked against the shelf and against our cases.
 
 FIGURE = """\
 - figure: 2.5
@@ -133,3 +139,138 @@ def test_the_check_of_a_project_reads_the_figures(recorded_snippet: Snippet) -> 
     write_claims(recorded_snippet, FIGURE.replace("TB/s", "TB"))
     said = [str(finding) for finding in inspection.inspect_project(recorded_snippet.project)[0]]
     assert any(line.startswith("snippets/sound/reported.yml:2: unit is 'TB'") for line in said)
+
+
+# No sentence of ours claims a result on a GPU while no record of one is committed, nor denies one.
+#
+# What changes with the first record is computed where pages are rendered. The README is not
+# rendered, so what it says is held against the records here.
+
+DENIAL = "No GPU has been measured yet"
+# Pages that speak of this project's own results; what others measured is told on the topic pages.
+OURS = ("README.md", "CONTRIBUTING.md", "docs/index.md", "docs/results/*.md", "docs/about/*.md",
+        "docs/*/index.md", "mkdocs.yml")  # fmt: skip
+# Code; and figures that were written from a file beside the page, which says what made them where.
+CODE = re.compile(
+    r"^(?P<fence>`{3,}).*?^(?P=fence)`*$|`[^`\n]+`|<!-- figures\b.*?<!-- end of figures -->",
+    re.M | re.S,
+)
+MODEL = r"(?:NVIDIA|AMD|RTX|[ABHGV]\d{2,3}\w*|MI\d{3}\w*)\b"
+NUMBER = r"(?:one|two|three|four|five|several|many|\d+)"
+CLAIM = re.compile(
+    r"\b(?:measured|timed|benchmarked|ran|run|verified) on (?:an? |the |our )?"
+    rf"(?:{NUMBER} )?{MODEL}"
+    rf"|\b(?:is|are|was|were|been) (?:verified and )?(?:measured|timed) on {NUMBER} GPUs?\b"
+    r"|\b\d+(?:[.,]\d+)? ?(?:[TGP]?FLOP/s|[TG]B/s|[mµ]s)\b"
+    r"|\bwe (?:measured|timed)\b"
+)
+
+
+def find_claims(text: str) -> list[str]:
+    """What a text claims of a result on a GPU; code and what is denied are left out."""
+    plain = " ".join(CODE.sub(" ", text).split())
+    sentences = re.split(r"(?<=[.:;!?])\s+", plain)
+    denied = re.compile(r"\b(?:no|not|none|never|nobody|nothing|until)\b", re.IGNORECASE)
+    return [one for one in sentences if CLAIM.search(one) and not denied.search(one)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Every kernel is measured on an H100.",
+        "Softmax was timed on two GPUs.",
+        "Our copy reaches 3.01 TB/s.",
+        "It takes 12 µs. Nothing else does.",
+        "We see 648 TFLOP/s; we measured it.",
+        "Kernels run on NVIDIA A100 and H200 and their times are here: verified on H100.",
+    ],
+)
+def test_a_claim_is_found(text: str) -> None:
+    assert find_claims(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No kernel has been timed on an H100 yet.",
+        "Nothing was measured on one GPU.",
+        "`shelf run` times on a GPU: `3.01 TB/s`.",
+        "One snippet at a time is timed on a GPU.",
+        "A kernel limited by memory is measured against memory.",
+    ],
+)
+def test_what_is_no_claim_is_none(text: str) -> None:
+    assert find_claims(text) == []
+
+
+@pytest.fixture(scope="module")
+def shown_pages() -> list[SnippetPage]:
+    """The snippets of this repository with their committed records; no checkout's own failures."""
+    project = Project(ROOT)
+    found = []
+    for one in snippet.discover_snippets(project):
+        states, _ = build_snippet_pages.snippet_states(one, ledger.Ledger(project))
+        found.append(make_exhibit(*states, id=one.id, kind=one.kind))
+    return found
+
+
+def list_claim_sources() -> list[Path]:
+    return sorted({path for pattern in OURS for path in ROOT.glob(pattern)})
+
+
+def test_the_readme_and_our_pages_claim_no_result_that_is_not_there(
+    shown_pages: list[SnippetPage],
+) -> None:
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    if results.count_snippets(shown_pages).gpus:
+        assert DENIAL not in readme, "a GPU has been measured: say so in README.md"
+        return
+    assert DENIAL in readme
+    found = {
+        str(path): find_claims(path.read_text(encoding="utf-8")) for path in list_claim_sources()
+    }
+    assert {path: said for path, said in found.items() if said} == {}
+    assert len(found) > 10
+
+
+def test_no_page_has_typed_what_is_computed() -> None:
+    """It would go on denying results after the first one."""
+    written, _ = pages.load_pages(Project(ROOT))
+    typed = re.compile(
+        r"no (?:GPU|kernel|snippet)(?: here)? (?:has|have) (?:yet )?been (?:measured|timed)|"
+        r"no (?:time|record of a GPU) is (?:recorded|there)",
+        re.IGNORECASE,
+    )
+    found = {where for where, page in written.items() if typed.search(" ".join(page.text.split()))}
+    assert found == set()
+    embedded = {
+        "index": ("home/machines", "home/invitation"),
+        "about/numbers/index": ("results/note",),
+    }
+    for where, pieces in embedded.items():
+        for piece in pieces:
+            assert f'--8<-- "{piece}.md"' in written[where].text
+
+
+def test_the_home_page_and_the_numbers_follow_the_records(shown_pages: list[SnippetPage]) -> None:
+    without, with_one = (
+        [make_exhibit(make_verified())],
+        [make_exhibit(make_measured(), make_verified())],
+    )
+    assert "no GPU has been measured yet" in rendering.render_machines(without)
+    assert "hand in the first" in rendering.render_invitation(without)
+    for piece in (
+        rendering.render_machines,
+        rendering.render_invitation,
+        results.gpu_note,
+        results.render_counts,
+    ):
+        assert "no gpu has" not in piece(with_one).lower()
+        assert "yet" not in piece(with_one) and "first" not in piece(with_one)
+    for piece in (rendering.render_machines, results.gpu_note, results.render_counts):
+        assert "Imaginary G9 80GB" in piece(with_one)
+    ours = results.count_snippets(shown_pages)
+    assert bool(ours.gpus) != (
+        "no GPU has been measured yet" in rendering.render_machines(shown_pages)
+    )
+    assert sum(ours.said[words] for words in results.CLAIMED.values()) == ours.snippets

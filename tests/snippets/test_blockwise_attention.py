@@ -6,7 +6,7 @@ import math
 import weakref
 
 import pytest
-from close_tensors import is_close
+from snippet_facts import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

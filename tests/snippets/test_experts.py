@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from close_tensors import is_close
+from snippet_facts import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from close_tensors import is_close
+from snippet_facts import is_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
