@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from cuda_kernels import compile_cuda
 from papergpu import file_cache, kernel_cache
 from papergpu.build import compile_engine, load_library
 from papergpu.decode import decode
@@ -33,7 +32,7 @@ from papergpu.launch import Memory, Result, Settings, aligned_zeros
 from papergpu.lexer import parse_operand
 from papergpu.parse import parse
 from papergpu.syntax_tree import Module
-from ptx_launch import load_kernel
+from ptx_launch import compile_cuda, load_kernel
 
 QUICK = Settings(checks=False, threads=1)
 Array = npt.NDArray[np.generic]

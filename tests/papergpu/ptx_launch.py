@@ -1,14 +1,19 @@
-"""PTX executed on numpy arrays: kernels of texts, and the one way in which tests launch them."""
+"""Kernels of PTX and of CUDA C++ for tests, and the one way in which tests launch them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from papergpu.decode import decode, layout_globals
+from papergpu.file_cache import scratch_dir
 from papergpu.launch import Kernel, Memory, Result, Settings, bind_memory
 from papergpu.parse import parse
+
+# PTX executed on numpy arrays: kernels of texts, and the one way in which tests launch them.
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 
@@ -74,3 +79,59 @@ def pad_dimensions(given: Any) -> tuple[int, int, int]:
     """A number of blocks or threads in each of three dimensions."""
     sizes = (given,) if isinstance(given, int) else tuple(given)
     return (*sizes, 1, 1)[:3]
+
+
+# Kernels of CUDA C++ for papergpu's tests, by NVRTC.
+
+# Addresses in shared memory, and an mbarrier from its beginning to a wait.
+MBARRIERS = r"""
+typedef unsigned u32; typedef unsigned long long u64;
+#define SHARED(p) (u32)__cvta_generic_to_shared(p)
+__device__ void init(void* bar, int n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
+__device__ void expect(void* bar, int n) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+    :: "r"(SHARED(bar)), "r"(n) : "memory"); }
+__device__ void wait(void* bar, int parity) {
+  asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
+      "@p bra done; bra again; done: }" :: "r"(SHARED(bar)), "r"(parity) : "memory");
+}
+"""
+
+
+def find_headers() -> list[str]:
+    """The folders of CUDA's own headers."""
+    import nvidia
+
+    for root in nvidia.__path__:
+        found = Path(root) / "cu13" / "include"
+        if found.is_dir():
+            return [str(found), str(found / "cccl")]
+    raise RuntimeError("the headers of CUDA are not installed: pip install nvidia-cuda-cccl")
+
+
+@cache
+def compile_cuda(source: str, architecture: str = "compute_90a") -> str:
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device",
+               "-lineinfo", *(f"-I{one}" for one in find_headers())]  # fmt: skip
+    if source.lstrip().startswith("#include"):  # headers that come first are read once
+        options += ["--pch", f"--pch-dir={scratch_dir()}"]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
+    if int(status):
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * max(2, size)  # written in place: never the one space that all share
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(log.decode())
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = b" " * max(2, size)
+    nvrtc.nvrtcGetPTX(program, text)
+    return text.decode().rstrip("\0 ")
+
+
+@cache
+def load_kernel_once(ptx: str, name: str = "k") -> Kernel:
+    """A kernel of a module, decoded once for all that launch it."""
+    return load_kernel(ptx, name)

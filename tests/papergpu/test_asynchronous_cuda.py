@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import exhaustive
-from cuda_kernels import compile_cuda, load_kernel_once
 from papergpu.errors import Finding
 from papergpu.launch import Settings
-from ptx_launch import launch_kernel
+from ptx_launch import compile_cuda, launch_kernel, load_kernel_once
 
 HEAD = r"""
 #include <cuda/barrier>

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from blackwell import execute_body
 from conftest import exhaustive
-from cuda_kernels import compile_cuda, load_kernel_once
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned_zeros
 from papergpu.tensormap import TensorMap
-from ptx_launch import launch_kernel
+from ptx_launch import compile_cuda, launch_kernel, load_kernel_once
 
 COMMON = r"""
 #include <cooperative_groups.h>

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import ptx_launch
 import pytest
-from bit_patterns import draw_patterns
 from papergpu.formats import FORMATS
 from papergpu.forms import type_bits
 from papergpu.launch import Kernel, Settings
 from papergpu.reals import real
 from papergpu.reference import evaluate
-from thread_forms import launch_cells
+from thread_forms import draw_patterns, launch_cells
 
 KINDS = ("f32", "ftz.f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2")
 SHAPES = {

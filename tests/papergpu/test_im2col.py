@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_kernels import compile_cuda, load_kernel_once
 from papergpu.errors import Unsupported
 from papergpu.launch import Memory
 from papergpu.tensormap import Im2col, TensorMap, im2col
-from ptx_launch import launch_kernel
+from ptx_launch import compile_cuda, launch_kernel, load_kernel_once
 
 from tests.papergpu.test_tensor_copies import (
     COMMON,

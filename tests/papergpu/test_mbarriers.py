@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_kernels import MBARRIERS, compile_cuda, load_kernel_once
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
-from ptx_launch import launch_kernel
+from ptx_launch import MBARRIERS, compile_cuda, launch_kernel, load_kernel_once
 
 COMMON = (
     MBARRIERS

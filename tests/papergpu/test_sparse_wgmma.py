@@ -7,10 +7,9 @@ from typing import Any
 import matrices
 import numpy as np
 import pytest
-from matrices import Reals, draw_matrix
+from matrices import Reals, draw_matrix, run_wgmma
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Result, Settings
-from warpgroups import run_wgmma
 
 from tests.papergpu.test_mma import choose_kept, expand_sparse, pack_metadata
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bit_patterns import draw_patterns
 from papergpu.formats import FORMATS
 from papergpu.reference import evaluate
-from thread_forms import evaluate_columns
+from thread_forms import draw_patterns, evaluate_columns
 
 ALL = np.arange(1 << 16, dtype=np.uint64)
 BYTES = np.arange(1 << 8, dtype=np.uint64)

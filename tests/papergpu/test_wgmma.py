@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matrices import Reals, draw_matrix
+from matrices import Reals, draw_matrix, run_wgmma
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Result, Settings
-from warpgroups import run_wgmma
 
 DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
 
