@@ -31,6 +31,11 @@ from warpshelf.core.project import Project
 from warpshelf.records import store
 from warpshelf.web import fetch
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 if TYPE_CHECKING:
     from browser import Visit
     from playwright.sync_api import Browser
@@ -141,9 +146,9 @@ def exhaustive(values: Iterable[object], why: str, light: int = 1) -> list[objec
     return [*first, *(pytest.param(*one, marks=pytest.mark.exhaustive(why)) for one in split)]
 
 
-def read_duration(item: pytest.Item) -> int:
+def read_duration(text: str) -> int:
     """The seconds that a file says its tests take, in the first paragraph of its docstring."""
-    said = re.search(r"\btakes (\d+) s\b", (item.module.__doc__ or "").partition("\n\n")[0], re.I)
+    said = re.search(r"\btakes (\d+) s\b", text.partition("\n\n")[0], re.I)
     return int(said[1]) if said else 0
 
 
@@ -196,7 +201,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let the longest files begin: no worker is left alone with one."""
     refuse_what_waits_without_reason(items)
     spare_zensical(config, items)
-    items.sort(key=read_duration, reverse=True)
+    items.sort(key=lambda item: read_duration(item.module.__doc__ or ""), reverse=True)
 
 
 def scope_of(nodeid: str) -> str:
@@ -205,11 +210,66 @@ def scope_of(nodeid: str) -> str:
     return one[1] if one else nodeid.partition("::")[0]
 
 
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: some tests wait for a clock, a browser or a child."""
-    cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0)
-    return len(cores) + 1
+    return count_cores() + 1
+
+
+def pays_side_by_side(config: pytest.Config) -> bool:
+    """Whether all that is asked for are folders with a file that says that it takes long.
+
+    Not where something was said of workers, where tests are chosen by a word, and where a person
+    is to see them or to step through them.
+    """
+    given = config.option
+    if getattr(given, "numprocesses", 0) is not None or given.dist != "no" or count_cores() < 2:
+        return False  # xdist is not there, or it was told what to do
+    if given.collectonly or given.keyword or given.usepdb or given.trace or given.capture == "no":
+        return False
+    folders = [Path(name) for name in config.args]
+    return all(folder.is_dir() for folder in folders) and any(
+        read_duration(path.read_text(encoding="utf-8"))
+        for folder in folders
+        for path in folder.rglob("test_*.py")
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run whole rooms on all cores, as `make test` does."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and pays_side_by_side(config):
+        given = config.option
+        given.numprocesses, given.maxprocesses, given.dist = "auto", 8, "loadscope"
+        given.loadscopereorder = False
+
+
+@cache
+def open_locks(folder: Path) -> tuple[int, int]:
+    """A turn to wait for, and the floor, which those who run hold together or one alone."""
+    return tuple(os.open(folder / name, os.O_RDWR | os.O_CREAT) for name in ("turn", "floor"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let nothing run in another worker beside a test that has to be alone."""
+    if fcntl is None or "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    folder = item.config._tmp_path_factory.getbasetemp().parent
+    turn, floor = open_locks(folder)
+    fcntl.flock(turn, fcntl.LOCK_EX)  # who waits for the floor goes before those who come later
+    alone = item.get_closest_marker("alone") is not None
+    fcntl.flock(floor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    fcntl.flock(turn, fcntl.LOCK_UN)
+    try:
+        return (yield)
+    finally:
+        fcntl.flock(floor, fcntl.LOCK_UN)
 
 
 @pytest.hookimpl(optionalhook=True)

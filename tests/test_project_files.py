@@ -23,6 +23,7 @@ import reading_project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from warpshelf.cli import commands
 from warpshelf.contract import architectures
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -279,7 +280,9 @@ def test_documented_make_targets_exist() -> None:
     assert documented - list_targets() == set()
 
 
-def test_documented_commands_and_options_exist() -> None:
+def test_documented_commands_and_options_exist(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each `shelf ...` that a document shows is a command, and has the options shown with it."""
     lines = find_typed(r"(?:\bshelf|scripts/build\.py) (\w[^\n#|`]*)")
     assert lines
@@ -289,18 +292,13 @@ def test_documented_commands_and_options_exist() -> None:
         command = tuple(words[:2] if words[0] == "links" else words[:1])
         options = {word for word in words if word.startswith("--")}
         shown.setdefault(command, set()).update(options)
+    for name, value in {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
     for command, options in sorted(shown.items()):
-        done = subprocess.run(
-            [sys.executable, "-m", "warpshelf", *command, "--help"],
-            cwd=ROOT,
-            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        assert done.returncode == 0, f"shelf {' '.join(command)}:\n{done.stdout}{done.stderr}"
-        assert {option for option in options if option not in done.stdout} == set(), command
+        status = commands.main([*command, "--help"])
+        said = capsys.readouterr()
+        assert status == 0, f"shelf {' '.join(command)}:\n{said.out}{said.err}"
+        assert {option for option in options if option not in said.out} == set(), command
 
 
 @pytest.mark.parametrize("path", DOCUMENTS[:2], ids=lambda path: path.name)
@@ -476,3 +474,32 @@ def test_the_line_that_budgets_add_is_one_of_the_code() -> None:
         assert after != before, path
         if path.suffix == ".py":
             assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before)), path
+
+
+# Rooms of the tests, side by side.
+
+
+@pytest.mark.parametrize(
+    ("given", "pays"),
+    [
+        ({"args": ["tests/site"]}, True),
+        ({"args": ["tests/web", "tests/site"]}, True),
+        ({"args": ["tests/web"]}, False),  # nothing in it says that it takes long
+        ({"args": ["tests/site/test_serve.py"]}, False),
+        ({"args": ["tests/site"], "keyword": "home"}, False),
+        ({"args": ["tests/site"], "usepdb": True}, False),
+        ({"args": ["tests/site"], "capture": "no"}, False),
+        ({"args": ["tests/site"], "numprocesses": 0}, False),
+    ],
+)
+def test_a_room_that_takes_long_is_run_on_all_cores(
+    given: dict[str, object], pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conftest, "count_cores", lambda: 2)
+    usual = {"numprocesses": None, "dist": "no", "collectonly": False, "keyword": "",
+             "usepdb": False, "trace": False, "capture": "fd"}  # fmt: skip
+    folders = [str(ROOT / name) for name in given["args"]]
+    config = SimpleNamespace(
+        option=SimpleNamespace(**usual | {**given, "args": None}), args=folders
+    )
+    assert conftest.pays_side_by_side(config) is pays

@@ -1,5 +1,5 @@
 """What `shelf check` finds without running anything.
-Takes 12 s, as all of this repository is checked.
+Takes 12 s, as trials are built, and each is checked.
 """
 
 from __future__ import annotations
@@ -322,6 +322,9 @@ def test_faults_come_together_and_in_order(sound_trial: Trial) -> None:
     )
 
 
+@pytest.mark.exhaustive(
+    "all of this repository, as `shelf check`; of a pull request it is a step of its own"
+)
 def test_the_repository_itself_is_well() -> None:
     started = time.process_time()
     found = [
