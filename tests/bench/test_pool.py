@@ -1,4 +1,4 @@
-"""Children: one job each, with a time limit, and nothing left of them afterwards."""
+"""Children: one job each, with a time limit, and nothing left of them; and how quick they are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 from conftest import CUT, ROOT, Trial
+from runner_benchmark import COUNT, time_situations
 
 from warpshelf.bench import assemble, pool
 from warpshelf.bench.pool import Job, Outcome, Pool
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core.project import Project
 from warpshelf.worker.context import Task
+
+# Children: one job each, with a time limit, and nothing left of them afterwards.
 
 pytestmark = pytest.mark.alone
 
@@ -395,3 +398,28 @@ def test_a_group_is_gone_once_all_of_it_only_waits_to_be_reaped() -> None:
     assert comes_true(lambda: not pool._any_of_group(process.pid))  # nobody has waited for it yet
     process.wait()
     assert not pool._any_of_group(process.pid)
+
+
+# The runner is quick enough that nobody leaves verification out.
+
+ATTEMPTS = 4  # these are wall-clock times, and the machine may be busy for a while
+LIMITS = {"cold": 6.0, "one changed": 2.5, "helper changed": 6.0, "nothing changed": 1.5}
+
+
+@pytest.mark.exhaustive("forty snippets, verified three times")
+def test_forty_snippets_are_verified_in_seconds(tmp_path: Path) -> None:
+    late: dict[str, float] = {}
+    for attempt in range(ATTEMPTS):
+        root = tmp_path / str(attempt)
+        root.mkdir()
+        results = time_situations(root)
+        assert {name: count for name, (_, count) in results.items()} == {
+            "cold": COUNT,
+            "one changed": 1,
+            "helper changed": COUNT,
+            "nothing changed": 0,
+        }
+        late = {name: took for name, (took, _) in results.items() if took > LIMITS[name]}
+        if not late:
+            return
+    raise AssertionError(f"too late in each of {ATTEMPTS} attempts, in the last: {late}")
