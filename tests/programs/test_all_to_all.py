@@ -116,7 +116,7 @@ MOE_ALL_TO_ALL_MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 @pytest.mark.alone
 @pytest.mark.parametrize("name", MOE_ALL_TO_ALL_MUTANTS)
 def test_moe_all_to_all_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in_ranks(monkeypatch, __name__, name)
+    plant_in_ranks(monkeypatch, __name__, name, "MOE_ALL_TO_ALL_MUTANTS")
     failing = broken_facts(moe_all_to_all_cases.of_ranks(4))
     assert any(MOE_ALL_TO_ALL_MUTANTS[name][3] in fact for fact in failing), failing
     assert Layer.padded is TRUE_PADDED, "the mistake leaked into this process"
@@ -239,7 +239,7 @@ ULYSSES_MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ULYSSES_MUTANTS)
 def test_ulysses_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in_ranks(monkeypatch, __name__, name)
+    plant_in_ranks(monkeypatch, __name__, name, "ULYSSES_MUTANTS")
     failing = broken_facts(ulysses_cases.of_ranks(4))
     assert any(ULYSSES_MUTANTS[name][3] in fact for fact in failing), failing
     assert UlyssesExchange.forward is ULYSSES_TRUE_EXCHANGE, "the mistake leaked into this process"

@@ -100,7 +100,7 @@ DATA_PARALLEL_MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 @pytest.mark.alone
 @pytest.mark.parametrize("name", DATA_PARALLEL_MUTANTS)
 def test_data_parallel_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in_ranks(monkeypatch, __name__, name)
+    plant_in_ranks(monkeypatch, __name__, name, "DATA_PARALLEL_MUTANTS")
     failing = broken_facts(data_parallel_cases.of_ranks(2))
     assert any(DATA_PARALLEL_MUTANTS[name][3] in fact for fact in failing), failing
     assert Reducer.finish is TRUE_FINISH, "the mistake leaked into this process"
@@ -259,7 +259,7 @@ ZERO_MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ZERO_MUTANTS)
 def test_zero_a_mistake_breaks_a_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant_in_ranks(monkeypatch, __name__, name)
+    plant_in_ranks(monkeypatch, __name__, name, "ZERO_MUTANTS")
     failing = broken_facts(zero_cases.of_ranks(2))
     assert any(ZERO_MUTANTS[name][3] in fact for fact in failing), failing
     assert Unit.reduce is TRUE_REDUCE, "the mistake leaked into this process"

@@ -138,7 +138,7 @@ TENSOR_PARALLEL_MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 def test_tensor_parallel_a_mistake_breaks_a_fact(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant_in_ranks(monkeypatch, __name__, name)
+    plant_in_ranks(monkeypatch, __name__, name, "TENSOR_PARALLEL_MUTANTS")
     failing = broken_facts(tensor_parallel_cases.of_ranks(2, TRUTH))
     assert any(TENSOR_PARALLEL_MUTANTS[name][3] in fact for fact in failing), failing
     assert tp.embedded is vocabulary.embedded, "the mistake leaked into this process"
@@ -269,7 +269,7 @@ ASYNC_TENSOR_PARALLEL_MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
 def test_async_tensor_parallel_a_mistake_breaks_a_fact(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant_in_ranks(monkeypatch, __name__, name)
+    plant_in_ranks(monkeypatch, __name__, name, "ASYNC_TENSOR_PARALLEL_MUTANTS")
     failing = broken_facts(async_tensor_parallel_cases.of_ranks(4))
     assert any(ASYNC_TENSOR_PARALLEL_MUTANTS[name][3] in fact for fact in failing), failing
     assert Loop.shards is TRUE_SHARDS, "the mistake leaked into this process"

@@ -51,15 +51,23 @@ def load_mistaken_module(module: ModuleType, find: str, replace: str) -> ModuleT
 
 
 def run_with_mistake(
-    rank: int, size: int, function: Callable[..., Any], module: str, name: str, *args: Any
+    rank: int,
+    size: int,
+    function: Callable[..., Any],
+    module: str,
+    table: str,
+    name: str,
+    *args: Any,
 ) -> Any:
-    """What a rank returns with the mistake `name` of a test module's MUTANTS made."""
-    owner, attribute, mistake, _ = import_module(module).MUTANTS[name]
+    """What a rank returns with the mistake `name` of a table of a test module made."""
+    owner, attribute, mistake, _ = getattr(import_module(module), table)[name]
     setattr(owner, attribute, mistake)
     return function(rank, size, *args)
 
 
-def plant_in_ranks(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> None:
+def plant_in_ranks(
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str, table: str = "MUTANTS"
+) -> None:
     """Have `ranks.run` make the mistake in each of its ranks, until the test ends."""
     from snippets import ranks
 
@@ -68,6 +76,6 @@ def plant_in_ranks(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> N
     def start_mistaken_ranks(
         function: Callable[..., Any], size: int, *args: Any, **more: Any
     ) -> list[Any]:
-        return true_run(run_with_mistake, size, function, module, name, *args, **more)
+        return true_run(run_with_mistake, size, function, module, table, name, *args, **more)
 
     monkeypatch.setattr(ranks, "run", start_mistaken_ranks)
