@@ -34,9 +34,9 @@ PIPES = {
     "FP16": (256, 256, 128, 256, 256),
     "special function": (16, 16, 16, 16, 16),
 }
-# Dense multiply-adds of matrices in a cycle of one SM, by the kind of operands. tests/look/
-# test_figures.py derives them from published peaks. Boards of sm_89 that are GeForce run half as fast
-# with sums in FP32, others do not.
+# Dense multiply-adds of matrices in a cycle of one SM, by the kind of operands. Published peaks
+# give them, see tests/look/test_figures.py. Boards of sm_89 that are GeForce run half as fast with
+# sums in FP32, others do not.
 MATRIX = {
     "sm_80": {"f16": 1024, "bf16": 1024, "tf32": 512, "f64": 64, "s8": 2048, "s4": 4096},
     "sm_86": {"f16": 512, "bf16": 512, "tf32": 256, "s8": 1024},
