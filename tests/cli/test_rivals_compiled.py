@@ -17,7 +17,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core import project
 from warpshelf.core.project import Project
 from warpshelf.look import builds, view_store
-from warpshelf.site import build_snippet_pages
+from warpshelf.site import project_content
 
 pytest.importorskip("triton")
 
@@ -80,7 +80,7 @@ def name_compiler() -> str:
 
 
 def list_rival_findings(one: Snippet) -> list[str]:
-    return [str(finding) for finding in build_snippet_pages.check_rivals(one)]
+    return [str(finding) for finding in project_content.check_rivals(one)]
 
 
 def edit_rivals(one: Snippet, old: str, new: str) -> None:
@@ -104,7 +104,7 @@ def test_a_kernel_is_compiled_kept_and_current(
     )
     assert list_rival_findings(rivalled_snippet) == []
     kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
-    ((pair,), findings) = build_snippet_pages.pair_rivals(rivalled_snippet, [kept_view])
+    ((pair,), findings) = project_content.pair_rivals(rivalled_snippet, [kept_view])
     assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == name_compiler()
     assert pair.answer.builds["sm_90"]["loop"] == {}
     assert pair.answer.builds["sm_90"]["bytes"] == 8  # one load and one store of 4 bytes a lane
@@ -118,7 +118,7 @@ def test_a_kernel_is_compiled_kept_and_current(
     stale = list_rival_findings(rivalled_snippet)
     assert len(stale) == 2 and "has no build that matches its entry" in stale[0]
     assert "rivals.json: holds builds of kernels that rivals.yml does not name: 1" in stale[1]
-    assert build_snippet_pages.pair_rivals(rivalled_snippet, [kept_view])[0] == []
+    assert project_content.pair_rivals(rivalled_snippet, [kept_view])[0] == []
     edit_rivals(rivalled_snippet, "BLOCK: 256", "BLOCK: 128")
     edit_rivals(rivalled_snippet, "transpose_naive", "transpose_tiled")
     (told,) = list_rival_findings(rivalled_snippet)
@@ -255,7 +255,7 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, rivalled_snippet: Sn
     assert "compiling scale of triton" in done.stdout
     assert list_rival_findings(rivalled_snippet) == []
     kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
-    ((pair,), _) = build_snippet_pages.pair_rivals(rivalled_snippet, [kept_view])
+    ((pair,), _) = project_content.pair_rivals(rivalled_snippet, [kept_view])
     assert pair.answer.compiler.startswith("triton 3.")
     assert pair.answer.builds["sm_90"]["bytes"] == 8
     (rivalled_snippet.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")

@@ -157,7 +157,7 @@ def test_values_are_shown_with_their_unit(value: object, unit: str, shown: str) 
     [(2, 1, "2.00×"), (1, 1, "same"), (1, 0, "differs"), ("a", "b", "differs"), (0, 3, "0×")],
 )
 def test_a_second_value_is_set_against_the_first(second: object, first: object, shown: str) -> None:
-    assert quantities.compare_values(second, first) == shown
+    assert quantities.compare_values(first, second) == shown
 
 
 def test_a_sound_result_has_no_fault() -> None:

@@ -48,13 +48,13 @@ def test_there_are_calculators() -> None:
 
 
 def test_the_files_are_sent_as_they_are() -> None:
-    text = runtime.models_text(PROJECT, {"model_flops": {"page": "x"}})
+    name, text = runtime.models_file(PROJECT, {"model_flops": {"page": "x"}})
     sent = json.loads(text)
-    for name, content in sent["files"].items():
-        base = ROOT / "scripts" if name.startswith("warpshelf/") else ROOT
-        assert content == (base / name).read_text(encoding="utf-8")
+    for path, content in sent["files"].items():
+        base = ROOT / "scripts" if path.startswith("warpshelf/") else ROOT
+        assert content == (base / path).read_text(encoding="utf-8")
     assert sent["contexts"] == {"model_flops": {"page": "x"}}
-    assert runtime.models_name(text) != runtime.models_name(f"{text} ")
+    assert name != runtime.models_file(PROJECT, {"model_flops": {"page": "y"}})[0]
 
 
 def list_imports(tree: ast.AST) -> set[str]:
@@ -176,8 +176,8 @@ def describe_calculator(trial: Trial, text: str = calculator_project.CALCULATOR)
 
 def test_the_defaults_are_computed(trial: Trial) -> None:
     found = describe_calculator(trial)
-    assert found.faults == () and found.result["rows"][0]["value"] == 4.0
-    assert len(found.inputs) == 5
+    assert found["faults"] == [] and found["result"]["rows"][0]["value"] == 4.0
+    assert len(found["inputs"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ def test_the_defaults_are_computed(trial: Trial) -> None:
 )
 def test_what_is_wrong_is_said(trial: Trial, change: str, says: str) -> None:
     found = describe_calculator(trial, f"{calculator_project.CALCULATOR}\n\n{change}")
-    assert found.result == {} and found.faults[0].startswith(says)
+    assert found["result"] == {} and found["faults"][0].startswith(says)
 
 
 def test_one_that_hangs_is_given_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "ANSWER_SECONDS", 1.0)
     found = describe_calculator(trial, "import time\n\ntime.sleep(60)\n")
-    assert found.faults == ("did not answer for its defaults within 1 s",)
+    assert found["faults"] == ["did not answer for its defaults within 1 s"]
 
 
 NPM = """\

@@ -85,9 +85,9 @@ def calculator_site(packed_python: Path, tmp_path_factory: pytest.TempPathFactor
     shutil.copytree(packed_python, site / "runtime" / "python")
     own = Project(trial.root)
     models = json.loads(
-        runtime.models_text(PROJECT, {name: {} for name in runtime.list_calculators(PROJECT)})
+        runtime.models_file(PROJECT, {name: {} for name in runtime.list_calculators(PROJECT)})[1]
     )
-    added = json.loads(runtime.models_text(own, {"doubled": AROUND}))
+    added = json.loads(runtime.models_file(own, {"doubled": AROUND})[1])
     for key in ("files", "contexts"):
         models[key] |= added[key]
     (site / "runtime" / "models.json").write_text(json.dumps(models), encoding="utf-8")
@@ -96,7 +96,7 @@ def calculator_site(packed_python: Path, tmp_path_factory: pytest.TempPathFactor
     live = {"models": "runtime/models.json", "python": "runtime/python/"}
     for name, files, stub in (("index", live, ""), ("instant", live, INSTANT), ("shut", {}, "")):
         text = form.render_calculator(
-            "doubled", told.inputs, told.result, AROUND, "../", files, 5_000_000
+            "doubled", told["inputs"], told["result"], AROUND, "../", files, 5_000_000
         )
         (site / "page" / f"{name}.html").write_text(
             HTML.format(stub=stub, body=text), encoding="utf-8"

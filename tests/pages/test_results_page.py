@@ -23,7 +23,7 @@ from made_up_records import (
 )
 from playwright.sync_api import Browser, Page
 
-from warpshelf.render import machine_comparison, results
+from warpshelf.render import results
 from warpshelf.render.snippet_page import SnippetPage
 
 ASSETS = ROOT / "docs" / "assets"
@@ -72,7 +72,7 @@ def results_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     body = (
         results.render_counts(shown)
         + results.results_table(shown, {})
-        + machine_comparison.side_by_side(shown)
+        + results.side_by_side(shown)
     )
     (folder / "index.html").write_text(HTML.format(stub="", body=body), encoding="utf-8")
     (folder / "instant.html").write_text(HTML.format(stub=INSTANT, body=body), encoding="utf-8")

@@ -22,8 +22,7 @@ from support.shown_html import plain_words as words
 
 from warpshelf.readings.published import PublishedFigure
 from warpshelf.render.claims import matches_case, render_claims
-from warpshelf.render.evidence import PLACE
-from warpshelf.render.fragments import build_fragments
+from warpshelf.render.fragments import PLACE, build_fragments
 from warpshelf.render.snippet_page import Claim, MachineState, SourceLink
 
 LINK = "/kernels/softmax.md#reading-a"

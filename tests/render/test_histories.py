@@ -22,10 +22,10 @@ from support.shown_html import plain_words as words
 
 from warpshelf.records.history import Version
 from warpshelf.records.store import record_keys
-from warpshelf.render import histories, machine_comparison, results
+from warpshelf.render import plots, results
 from warpshelf.render.fragments import build_fragments
-from warpshelf.render.histories import RecordHistory
-from warpshelf.render.machine_comparison import render_disagreements
+from warpshelf.render.plots import RecordHistory
+from warpshelf.render.results import render_disagreements
 from warpshelf.render.snippet_page import MachineState, SnippetPage
 from warpshelf.site import rendering
 
@@ -113,11 +113,11 @@ def test_columns_are_named_by_what_all_their_records_share() -> None:
         make_timed(1.0), make_timed(1.3), apart=("made by Ada", "made by Grace")
     )
     alone = make_exhibit(make_measured(make_timed(1.0)), id="alone")
-    names = [one.name for one in machine_comparison.rank_machines([first])]
+    names = [one.name for one in results.rank_machines([first])]
     assert names == ["Imaginary G9 80GB, driver 1", "Imaginary G9 80GB, driver 2"]
-    names = [one.name for one in machine_comparison.rank_machines([first, other, alone])]
+    names = [one.name for one in results.rank_machines([first, other, alone])]
     assert names == ["Imaginary G9 80GB", "Imaginary G9 80GB, second record"]
-    html = machine_comparison.side_by_side([first, other])
+    html = results.side_by_side([first, other])
     assert 'data-name="Imaginary G9 80GB, second record"' in unescape(html)
     assert "Imaginary G9 80GB, second record <small>made by Grace</small>" in unescape(html)
 
@@ -127,7 +127,7 @@ def test_columns_are_named_by_what_all_their_records_share() -> None:
 
 def show_history(page: SnippetPage) -> str:
     """The history of its newest machine."""
-    return histories.render_history(page, page.states[0])
+    return plots.render_history(page, page.states[0])
 
 
 def test_two_versions_are_drawn_and_one_is_not() -> None:
@@ -164,8 +164,8 @@ def test_earlier_times_stand_in_no_ones_place() -> None:
 def test_what_changed_most_is_drawn_and_the_table_has_all() -> None:
     first, last = make_timed(1.0, n=5), make_timed(1.0, n=5)
     last["cases"][3]["results"][0]["time"] = make_result("x", 3e-4)["time"]
-    html = histories.render_history(shown := over_time(first, last), shown.states[0])
-    assert html.count("<figure") == histories.FIGURES == 2
+    html = plots.render_history(shown := over_time(first, last), shown.states[0])
+    assert html.count("<figure") == plots.FIGURES == 2
     assert "over time, 4096 × 4099" in words(html.partition("</figure>")[0])
     assert html.count('scope="rowgroup"') == 5
 
@@ -209,7 +209,7 @@ def test_hostile_words_do_nothing() -> None:
     shown = over_time(first, last, slower=BAD)
     html = show_history(shown) + build_fragments(shown)["whole"]
     html += render_disagreements(make_machine_page(first, last, apart=(BAD, BAD)))
-    html += machine_comparison.side_by_side([make_machine_page(first, last, apart=(BAD, BAD))])
+    html += results.side_by_side([make_machine_page(first, last, apart=(BAD, BAD))])
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert BAD in unescape(html)
 
@@ -228,8 +228,8 @@ def test_any_versions_give_sound_pieces(rows: list[tuple[float, int, str | None]
         | {"machine": make_machine() | {"driver": driver}}
         for median, size, driver in rows
     ]
-    html = histories.render_history(shown := over_time(*several), shown.states[0])
-    html += histories.slowdown_notice(shown, shown.states[0])
+    html = plots.render_history(shown := over_time(*several), shown.states[0])
+    html += plots.slowdown_notice(shown, shown.states[0])
     assert not re.search(r"(?<![\w/])(nan|inf|None)(?![\w.])", words(html))
     assert html.count("<tr") == html.count("</tr>") and "\n\n" not in html
     for number in re.findall(r' (?:x|y|x1|y1|x2|y2)="([^"]*)"', html):

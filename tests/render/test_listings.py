@@ -23,7 +23,7 @@ from warpshelf.core.project import Project
 from warpshelf.records import store
 from warpshelf.render import listings
 from warpshelf.render.listings import Listing
-from warpshelf.site import build_snippet_pages
+from warpshelf.site import project_content
 
 HOSTILE = [
     '--8<-- "/etc/passwd"',
@@ -253,10 +253,10 @@ def collect_links() -> dict[str, tuple[Listing, str]]:
         rows = [
             row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
         ]
-        for listing in filter(None, build_snippet_pages.code_listings(one)):
+        for listing in filter(None, project_content.code_listings(one)):
             if not listing.label:
                 continue  # a module beside it
-            link = listings.explorer_link(listing, sorted(set(rows)), one.calls)
+            link = listings.explorer_link(listing, sorted(set(rows)), one.calls, one.parsed.imports)
             if link:
                 found[listing.name] = (listing, link)
     return found
@@ -359,15 +359,13 @@ def test_the_calls_below_a_source_reach_every_kernel(name: str, tmp_path: Path) 
 
 
 def test_what_is_too_long_or_does_nothing_there_has_no_link() -> None:
-    for text, has in (
-        ("x = 1\n" * listings.LONGEST, False),
-        ("import json, torch", False),
-        ("from . import near", False),
-        ("def (", False),
-        ("from os import path\nimport json", True),
+    for text, imports, has in (
+        ("x = 1\n" * listings.LONGEST, (), False),
+        ("import json, torch", ("json", "torch"), False),
+        ("from os import path\nimport json", ("os", "os.path", "json"), True),
     ):
-        link = listings.explorer_link(Listing("Python", "python", "x.py", text))
-        assert (link is not None) == has
+        listing = Listing("Python", "python", "x.py", text)
+        assert (listings.explorer_link(listing, imports=imports) is not None) == has
     plain = Listing("Triton", "python", "x.py", "import triton")
     assert listings.explorer_link(plain) is None  # nothing calls its kernels
 

@@ -21,7 +21,7 @@ from support.shown_html import plain_words as words
 from support.shown_html import table_rows as rows
 
 from warpshelf.contract import architectures
-from warpshelf.render import machine_comparison, results
+from warpshelf.render import results
 from warpshelf.render.snippet_page import STATES, MachineState, SnippetPage
 
 LINKS = {"softmax": "/kernels/softmax.md#snippet-softmax"}
@@ -54,9 +54,9 @@ def test_without_a_gpu_the_page_says_so_in_words() -> None:
     assert "0 measured on a GPU 2 checked with no GPU 0 compiled only" in said
     table = results.results_table(shown, {})
     assert "any GPU not measured" in words(table) and "Of its limit" not in words(table)
-    side = words(machine_comparison.side_by_side(shown))
+    side = words(results.side_by_side(shown))
     assert "No machine has times yet" in side and "shelf run" in side
-    assert 'note "No GPU has been measured yet"' in results.gpu_note(shown)
+    assert 'note "No GPU has been measured yet"' in results.gpu_texts(shown)["results/note.md"]
 
 
 def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
@@ -73,8 +73,10 @@ def test_each_snippet_counts_once_by_the_most_that_is_claimed_of_it() -> None:
     assert found.gpus == ("Imaginary G9 80GB",)
     said = words(results.render_counts(shown))
     assert said.startswith("1 of 5 snippets is measured on a GPU: Imaginary G9 80GB.")
-    assert "measured on a GPU: Imaginary G9 80GB" in words(results.gpu_note(shown))
-    assert "No GPU" not in results.gpu_note(shown)
+    assert "measured on a GPU: Imaginary G9 80GB" in words(
+        results.gpu_texts(shown)["results/note.md"]
+    )
+    assert "No GPU" not in results.gpu_texts(shown)["results/note.md"]
 
 
 def test_a_measured_row_has_its_best_time_its_share_and_the_record() -> None:
@@ -118,7 +120,7 @@ def test_numbers_that_are_withheld_are_not_here_either(state: str) -> None:
     shown = [make_exhibit(MachineState(found, state, "imaginary-g9-80gb"), make_verified())]
     html = (
         results.results_table(shown, LINKS)
-        + machine_comparison.side_by_side(shown)
+        + results.side_by_side(shown)
         + results.render_counts(shown)
     )
     assert not re.search(r"1[.]75|76[.]?5|imaginary-g9-80gb[.]json", unescape(html))
@@ -142,7 +144,7 @@ def make_two_machine_page(first: float = 6e-5, second: float = 3e-5) -> list[Sni
 
 
 def test_two_machines_stand_side_by_side() -> None:
-    html = machine_comparison.side_by_side(make_two_machine_page())
+    html = results.side_by_side(make_two_machine_page())
     table = rows(html)
     assert table[0] == ["Function", "Imaginary G7", "Imaginary G9 80GB", "Second against first"]
     shares = ["4.47 TB/s 149 % of its limit", "2.24 TB/s 74.6 % of its limit"]
@@ -153,16 +155,14 @@ def test_two_machines_stand_side_by_side() -> None:
 
 
 def test_times_that_overlap_are_a_tie() -> None:
-    html = machine_comparison.side_by_side(make_two_machine_page(6e-5, 6.1e-5))
+    html = results.side_by_side(make_two_machine_page(6e-5, 6.1e-5))
     assert [row[-1] for row in rows(html)[2:]] == ["tie", "tie"]
     assert "faster in 0, slower in 0, tied in 2" in words(html)
 
 
 def test_a_third_machine_is_there_and_hidden() -> None:
     third = make_measured(make_timed(1e-5, slug="z9", device="Imaginary Z9"))
-    html = machine_comparison.side_by_side(
-        [make_exhibit(*make_two_machine_page()[0].states, third)]
-    )
+    html = results.side_by_side([make_exhibit(*make_two_machine_page()[0].states, third)])
     assert len(re.findall(r'data-machine="z9"(?: data-name="[^"]+")? hidden', html)) == 3
     assert rows(html)[0][3] == "Imaginary Z9" and rows(html)[2][-1] == "0.500×"
 
@@ -170,7 +170,7 @@ def test_a_third_machine_is_there_and_hidden() -> None:
 def test_the_machines_that_measured_most_are_shown_first() -> None:
     both = make_two_machine_page()
     again = make_exhibit(make_measured(), id="other")
-    assert [one.slug for one in machine_comparison.rank_machines([*both, again])] == [
+    assert [one.slug for one in results.rank_machines([*both, again])] == [
         "imaginary-g9-80gb", "imaginary-g7"
     ]  # fmt: skip
 
@@ -181,13 +181,13 @@ def test_what_only_one_machine_has_is_said() -> None:
             make_measured(make_timed(6e-5)), make_measured(make_timed(3e-5, "online", **G7))
         )
     ]
-    found = {row[0]: row[1:] for row in rows(machine_comparison.side_by_side(shown))[2:]}
+    found = {row[0]: row[1:] for row in rows(results.side_by_side(shown))[2:]}
     assert found["one pass"][0] == "no time" and found["one pass"][2] == "on one only"
     assert found["torch peer"][2] == "0.500×"
 
 
 def test_one_machine_alone_has_its_times_and_waits_for_another() -> None:
-    html = machine_comparison.side_by_side([make_exhibit(make_measured(make_timed(6e-5)))])
+    html = results.side_by_side([make_exhibit(make_measured(make_timed(6e-5)))])
     assert "One machine has times: Imaginary G9 80GB." in words(html)
     assert "2 times on Imaginary G9 80GB" in words(html)
     assert rows(html)[0] == ["Function", "Imaginary G9 80GB"]
@@ -203,10 +203,10 @@ def test_hostile_names_do_nothing() -> None:
     ]
     html = (
         results.results_table(shown, {})
-        + machine_comparison.side_by_side(shown)
+        + results.side_by_side(shown)
         + results.render_counts(shown)
     )
-    html += results.gpu_note(shown)
+    html += results.gpu_texts(shown)["results/note.md"]
     assert "<script" not in html and "--8<--" not in html and "](b)" not in html
     assert bad in unescape(html)
 
@@ -233,7 +233,7 @@ def test_any_records_give_sound_pieces(
     shown = [make_exhibit(*made, kind=kind)]
     html = (
         results.results_table(shown, LINKS)
-        + machine_comparison.side_by_side(shown)
+        + results.side_by_side(shown)
         + results.render_counts(shown)
     )
     assert not re.search(r"(?<![\w/])(nan|inf|None)(?![\w.])", words(html))

@@ -21,9 +21,9 @@ from warpshelf.look.builds import CompiledRival
 from warpshelf.look.view import View
 from warpshelf.look.view_store import summarize_view
 from warpshelf.readings.published import Rival, read_rivals
-from warpshelf.render import rivals
+from warpshelf.render import claims
+from warpshelf.render.claims import our_builds
 from warpshelf.render.listings import Listing
-from warpshelf.render.rivals import our_builds
 from warpshelf.render.snippet_page import MachineState, RivalComparison
 
 ENTRY = """\
@@ -64,7 +64,7 @@ def render_rivals(*theirs: builds.Build) -> str:
         )
         for one in theirs
     ]
-    shown = rivals.rivals_table(make_exhibit(rivals=pairs))
+    shown = claims.rivals_table(make_exhibit(rivals=pairs))
     shown = re.sub(r"</tr>|</summary>|</caption>", "\n", re.sub(r"</t[hd]>", "|", shown))
     return html.unescape(re.sub(r"<[^>]*>", "", shown))
 
@@ -153,7 +153,7 @@ def test_scalar_multiply_adds_are_told_where_they_are_most_of_a_loop() -> None:
 
 
 def test_without_any_nothing_is_said() -> None:
-    assert rivals.rivals_table(make_exhibit()) == rivals.languages_table(make_exhibit()) == ""
+    assert claims.rivals_table(make_exhibit()) == claims.languages_table(make_exhibit()) == ""
 
 
 IN_OWN = """\
@@ -202,7 +202,7 @@ def tabulate_rivals(*states: MachineState) -> tuple[str, list[list[str]]]:
     pair = RivalComparison(language_rival(), answer, our_builds(views, language_rival()))
     code = [Listing("CUDA C++", "cuda", "transpose.cu", CODE)]
     shown = make_exhibit(*states, rivals=[pair], views=views, code=code)
-    text = rivals.languages_table(shown)
+    text = claims.languages_table(shown)
     plain = html.unescape(re.sub(r"<(?!/?t[rhd])[^>]*>", "", text))
     found = [re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", one) for one in plain.split("</tr>")]
     return plain, [one for one in found if one]
@@ -252,8 +252,8 @@ def by_arch(found: list[list[str]]) -> list[tuple[str, list[str]]]:
     [("transpose_naive", 6), ("transpose_naive<4>", 6), ("turn", 3), ("naive", 0), ("other", 0)],
 )
 def test_the_lines_are_those_of_the_section_that_defines_it(kernel: str, lines: int) -> None:
-    assert rivals.count_lines([OWN, CODE], kernel) == lines
+    assert claims.count_lines([OWN, CODE], kernel) == lines
 
 
 def test_without_a_language_of_its_own_there_is_no_such_table() -> None:
-    assert rivals.languages_table(make_exhibit()) == ""
+    assert claims.languages_table(make_exhibit()) == ""

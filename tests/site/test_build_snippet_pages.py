@@ -19,7 +19,7 @@ from warpshelf.records import ledger
 from warpshelf.records.ledger import Ledger
 from warpshelf.render import listings
 from warpshelf.render.fragments import build_fragments
-from warpshelf.site import build_snippet_pages
+from warpshelf.site import project_content
 
 SLUG = "imaginary-g9-80gb"
 
@@ -42,13 +42,13 @@ def write_record(one: Snippet, found: dict) -> None:
 
 def collect_states(one: Snippet) -> dict[str, str]:
     """The state by machine, with nothing found wrong."""
-    states, findings = build_snippet_pages.snippet_states(one, ledger.load_ledger(one.project))
+    states, findings = project_content.snippet_states(one, ledger.load_ledger(one.project))
     assert findings == []
     return {state.machine: state.state for state in states}
 
 
 def test_a_current_gpu_record_is_measured(one_snippet: Snippet) -> None:
-    state = build_snippet_pages.machine_state(
+    state = project_content.machine_state(
         one_snippet, SLUG, make_current(one_snippet), Ledger(one_snippet.project)
     )
     assert (state.state, state.machine) == ("measured", SLUG)
@@ -56,7 +56,7 @@ def test_a_current_gpu_record_is_measured(one_snippet: Snippet) -> None:
 
 def test_a_current_cpu_record_is_verified(one_snippet: Snippet) -> None:
     for more in ({}, {"cases": [], "facts": [{"name": "a"}]}):
-        state = build_snippet_pages.machine_state(
+        state = project_content.machine_state(
             one_snippet, "cpu", make_current(one_snippet, 0, **more), Ledger(one_snippet.project)
         )
         assert (state.state, state.machine) == ("verified", "cpu")
@@ -73,7 +73,7 @@ def test_a_page_says_what_this_checkout_did_beside_the_record(
     write_record(one_snippet, make_current(one_snippet, 0))
     book = Ledger(one_snippet.project)
     book.save_verdict("sound", "cpu", code or one_snippet.digest, None, demo_alone=demo_alone)
-    page = build_snippet_pages.build_snippet_page(one_snippet, Shelf(), book)[0]
+    page = project_content.build_snippet_page(one_snippet, Shelf(), book)[0]
     origin = f"CPU, 6 May 2031, commit abc1234{said}"
     assert f"Checked on {origin}</summary>" in unescape(show_evidence(page))
     assert f"({origin})" in unescape(build_fragments(page)["whole"])
@@ -88,7 +88,7 @@ def test_a_cpu_record_of_which_nothing_ran_is_compiled_only(one_snippet: Snippet
     found = make_current(
         one_snippet, 0, cases=cases, skips=skips, compiled=[make_compiled("sm_90")]
     )
-    state = build_snippet_pages.machine_state(one_snippet, SLUG, found, Ledger(one_snippet.project))
+    state = project_content.machine_state(one_snippet, SLUG, found, Ledger(one_snippet.project))
     assert (state.state, state.reason) == ("compiled", "no host; no clusters")
 
 
@@ -98,7 +98,7 @@ def test_a_record_of_other_code_is_stale(one_snippet: Snippet, gpus: int) -> Non
     one_snippet.path.write_text(one_snippet.path.read_text().replace("eye(2)", "eye(3)"))
     changed = snippet.read_snippet(one_snippet.project, one_snippet.folder)
     assert (
-        build_snippet_pages.machine_state(changed, SLUG, found, Ledger(one_snippet.project)).state
+        project_content.machine_state(changed, SLUG, found, Ledger(one_snippet.project)).state
         == "stale"
     )
 
@@ -106,22 +106,20 @@ def test_a_record_of_other_code_is_stale(one_snippet: Snippet, gpus: int) -> Non
 def test_a_failure_of_the_present_code_here_goes_before_its_record(one_snippet: Snippet) -> None:
     book = Ledger(one_snippet.project)
     book.save_verdict("sound", SLUG, one_snippet.digest, "sound.py: NaN")
-    state = build_snippet_pages.machine_state(one_snippet, SLUG, make_current(one_snippet), book)
+    state = project_content.machine_state(one_snippet, SLUG, make_current(one_snippet), book)
     assert (state.state, state.reason) == ("failed", "sound.py: NaN")
     assert (
-        build_snippet_pages.machine_state(
-            one_snippet, "cpu", make_current(one_snippet, 0), book
-        ).state
+        project_content.machine_state(one_snippet, "cpu", make_current(one_snippet, 0), book).state
         == "verified"
     )
     book.save_verdict("sound", SLUG, one_snippet.digest, None)
     assert (
-        build_snippet_pages.machine_state(one_snippet, SLUG, make_current(one_snippet), book).state
+        project_content.machine_state(one_snippet, SLUG, make_current(one_snippet), book).state
         == "measured"
     )
     book.save_verdict("sound", SLUG, "sha256:" + "0" * 64, "of other code")
     assert (
-        build_snippet_pages.machine_state(one_snippet, SLUG, make_current(one_snippet), book).state
+        project_content.machine_state(one_snippet, SLUG, make_current(one_snippet), book).state
         == "measured"
     )
 
@@ -133,7 +131,7 @@ def test_without_records_it_is_not_measured(one_snippet: Snippet) -> None:
 def test_why_it_is_not_measured_on_a_cpu_is_told(trial: Trial) -> None:
     text = sound_snippet().replace('{"seconds": 20}', '{"cpu": "clusters need a GPU"}')
     one = snippet.read_snippet(Project(trial.root), trial.add_snippet("sound", text).parent)
-    [state], _ = build_snippet_pages.snippet_states(one, Ledger(one.project))
+    [state], _ = project_content.snippet_states(one, Ledger(one.project))
     assert (state.state, state.reason) == ("not measured", "clusters need a GPU")
 
 
@@ -154,7 +152,7 @@ def test_a_damaged_record_is_told_and_shown_nowhere(one_snippet: Snippet) -> Non
     write_record(one_snippet, make_current(one_snippet))
     path = one_snippet.results / f"{SLUG}.json"
     path.write_text(path.read_text()[:-9])
-    states, findings = build_snippet_pages.snippet_states(one_snippet, Ledger(one_snippet.project))
+    states, findings = project_content.snippet_states(one_snippet, Ledger(one_snippet.project))
     assert [(state.machine, state.state) for state in states] == [("cpu", "not measured")]
     assert [finding.path for finding in findings] == [f"snippets/sound/results/{SLUG}.json"]
 
@@ -164,7 +162,7 @@ def test_a_broken_snippet_publishes_nothing(one_snippet: Snippet) -> None:
     write_record(one_snippet, found)
     one_snippet.path.write_text(one_snippet.path.read_text().replace("def demo", "def shown"))
     broken = snippet.read_snippet(one_snippet.project, one_snippet.folder)
-    page, findings = build_snippet_pages.build_snippet_page(
+    page, findings = project_content.build_snippet_page(
         broken, Shelf(), Ledger(one_snippet.project)
     )
     assert [finding.what for finding in findings] == ["demo is missing"]
@@ -175,28 +173,26 @@ def test_a_broken_snippet_publishes_nothing(one_snippet: Snippet) -> None:
 
 
 def test_the_code_has_the_kernels_language_first(one_snippet: Snippet) -> None:
-    assert [row[:3] for row in build_snippet_pages.code_listings(one_snippet)] == [
+    assert [row[:3] for row in project_content.code_listings(one_snippet)] == [
         ("Python", "python", "sound.py")
     ]
     (one_snippet.folder / "sound.cu").write_text("__global__ void f() {}\n")
-    rows = build_snippet_pages.code_listings(one_snippet)
+    rows = project_content.code_listings(one_snippet)
     assert [row[0] for row in rows] == ["CUDA C++", "Python"]
     assert rows[0][:4] == ("CUDA C++", "cuda", "sound.cu", "__global__ void f() {}\n")
     assert '<a href="../sources/sound/sound.cu" download="sound.cu">' in rows[0].ways
     (one_snippet.folder / "tiles.py").write_text("x = 1\n")
-    rows = build_snippet_pages.code_listings(one_snippet)
+    rows = project_content.code_listings(one_snippet)
     assert [(row.label, row.name) for row in rows[2:]] == [("", "tiles.py")]
     (one_snippet.folder / "tiles.py").unlink()
     text = one_snippet.path.read_text()
     one_snippet.path.write_text(text.replace("import torch\n", "import torch\nimport triton\n"))
     both = snippet.read_snippet(one_snippet.project, one_snippet.folder)
-    assert [row[0] for row in build_snippet_pages.code_listings(both)] == ["Triton", "CUDA C++"]
+    assert [row[0] for row in project_content.code_listings(both)] == ["Triton", "CUDA C++"]
 
 
 def test_a_source_that_is_no_reading_is_named_without_a_link(one_snippet: Snippet) -> None:
-    page, _ = build_snippet_pages.build_snippet_page(
-        one_snippet, Shelf(), Ledger(one_snippet.project)
-    )
+    page, _ = project_content.build_snippet_page(one_snippet, Shelf(), Ledger(one_snippet.project))
     assert page.sources == [("none", None)]
 
 
@@ -208,7 +204,7 @@ def test_no_page_shows_a_section_twice() -> None:
     for page in pages.load_pages(project)[0].values():
         wholes = re.findall(r'^\s*--8<-- "(\w+)/whole\.md"', page.text, re.M)
         for one in (ones[name] for name in wholes):
-            for item in build_snippet_pages.code_listings(one):
+            for item in project_content.code_listings(one):
                 opened = f"{one.id}/{item.name}:{listings.open_section(item.text, one.kind)}"
                 twice += [f"{page.where}: {opened}"] if f'"{opened}"' in page.text else []
                 seen += 1
@@ -221,7 +217,7 @@ def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:
     trial.add_page("d.md", '--8<-- "both/whole.md"\n\n;--8<-- "escaped/whole.md"\n')
     trial.add_page("e.md", 'Write `--8<-- "inline/whole.md"`.\n\n--8<-- "unknown/whole.md"\n')
     ids = ("part", "both", "idea", "escaped", "inline", "nowhere")
-    assert build_snippet_pages.snippet_links(pages.load_pages(Project(trial.root))[0], ids) == {
+    assert project_content.snippet_links(pages.load_pages(Project(trial.root))[0], ids) == {
         "part": "/a.md",
         "both": "/b/c.md#snippet-both",
         "idea": "/b/c.md#snippet-idea",

@@ -19,7 +19,7 @@ from warpshelf.readings import model
 from warpshelf.records import ledger
 from warpshelf.render import results
 from warpshelf.render.snippet_page import SnippetPage
-from warpshelf.site import build_snippet_pages, inspection, rendering
+from warpshelf.site import inspection, project_content
 
 # Figures that others state are checked against the shelf and against our cases.
 
@@ -57,13 +57,13 @@ def write_claims(one: Snippet, text: str) -> Path:
 def find_claim_faults(one: Snippet, text: str) -> list[str]:
     write_claims(one, text)
     shelf = model.load_shelf(one.project.root)
-    return [str(finding) for finding in build_snippet_pages.check_claims(one, shelf)]
+    return [str(finding) for finding in project_content.check_claims(one, shelf)]
 
 
 def test_a_sound_figure_is_shown_with_the_reading_that_states_it(recorded_snippet: Snippet) -> None:
     assert find_claim_faults(recorded_snippet, FIGURE) == []
     shelf = model.load_shelf(recorded_snippet.project.root)
-    shown, findings = build_snippet_pages.build_snippet_page(
+    shown, findings = project_content.build_snippet_page(
         recorded_snippet, shelf, ledger.load_ledger(recorded_snippet.project)
     )
     [claim] = shown.reported
@@ -72,7 +72,7 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(recorded_snippe
     assert claim.url == "https://example.org/products"
     address = "https://example.org/here"
     write_claims(recorded_snippet, f"{FIGURE}  url: {address}\n")
-    [claim] = build_snippet_pages.load_claims(recorded_snippet, shelf)[0]
+    [claim] = project_content.load_claims(recorded_snippet, shelf)[0]
     assert claim.url == address
 
 
@@ -131,7 +131,7 @@ def test_it_changes_no_digest_and_leaves_the_records_current(recorded_snippet: S
     project = recorded_snippet.project
     again = snippet.read_snippet(project, recorded_snippet.folder)
     assert again.digest == before
-    [found] = build_snippet_pages.snippet_states(again, ledger.load_ledger(project))[0]
+    [found] = project_content.snippet_states(again, ledger.load_ledger(project))[0]
     assert found.state == "verified"
 
 
@@ -209,7 +209,7 @@ def shown_pages() -> list[SnippetPage]:
     project = Project(ROOT)
     found = []
     for one in snippet.discover_snippets(project):
-        states, _ = build_snippet_pages.snippet_states(one, ledger.Ledger(project))
+        states, _ = project_content.snippet_states(one, ledger.Ledger(project))
         found.append(make_exhibit(*states, id=one.id, kind=one.kind))
     return found
 
@@ -257,20 +257,15 @@ def test_the_home_page_and_the_numbers_follow_the_records(shown_pages: list[Snip
         [make_exhibit(make_verified())],
         [make_exhibit(make_measured(), make_verified())],
     )
-    assert "no GPU has been measured yet" in rendering.render_machines(without)
-    assert "hand in the first" in rendering.render_invitation(without)
-    for piece in (
-        rendering.render_machines,
-        rendering.render_invitation,
-        results.gpu_note,
-        results.render_counts,
-    ):
-        assert "no gpu has" not in piece(with_one).lower()
-        assert "yet" not in piece(with_one) and "first" not in piece(with_one)
-    for piece in (rendering.render_machines, results.gpu_note, results.render_counts):
-        assert "Imaginary G9 80GB" in piece(with_one)
+    assert "no GPU has been measured yet" in results.gpu_texts(without)["home/machines.md"]
+    assert "hand in the first" in results.gpu_texts(without)["home/invitation.md"]
+    told = {**results.gpu_texts(with_one), "results/summary.md": results.render_counts(with_one)}
+    for name, text in told.items():
+        assert "no gpu has" not in text.lower()
+        assert "yet" not in text and "first" not in text
+        assert name == "home/invitation.md" or "Imaginary G9 80GB" in text
     ours = results.count_snippets(shown_pages)
     assert bool(ours.gpus) != (
-        "no GPU has been measured yet" in rendering.render_machines(shown_pages)
+        "no GPU has been measured yet" in results.gpu_texts(shown_pages)["home/machines.md"]
     )
     assert sum(ours.said[words] for words in results.CLAIMED.values()) == ours.snippets

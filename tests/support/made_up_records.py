@@ -11,7 +11,7 @@ from typing import Any
 from warpshelf.contract.digest import METHOD
 from warpshelf.records.limits import FLOPS_PER_CLOCK
 from warpshelf.records.space import COMPILED, TIMES, format_row
-from warpshelf.render import evidence
+from warpshelf.render import fragments
 from warpshelf.render.listings import Listing
 from warpshelf.render.snippet_page import MachineState, SnippetPage, SourceLink
 
@@ -450,5 +450,5 @@ def _format_row(number: int, title: str, chance: random.Random) -> str:
 
 def show_evidence(page: SnippetPage) -> str:
     """What the page of its evidence holds, without its head and foot."""
-    text = evidence.render_evidence(page, None, "Home")
+    text = fragments.render_evidence(page, None, "Home")
     return text.partition('<div id="evidence">\n')[2].rpartition("\n</div>\n</main>")[0]

@@ -118,12 +118,9 @@ def _entry_types(reading: Reading) -> tuple[str, str, str]:
 
 def _find_identifiers(reading: Reading) -> dict[str, str]:
     """Its names by scheme, `doi` or `arxiv`: of its own address, else of a version of it."""
-    found: dict[str, str] = {}
-    for _, role, url in reading.addresses:
-        if role in ("url", "published", "preprint"):
-            scheme, _, name = work_identity(url).partition(":")
-            found.setdefault(scheme, name)
-    return found
+    own = (url for _, role, url in reading.addresses if role in ("url", "published", "preprint"))
+    pairs = [work_identity(url).partition(":")[::2] for url in own]
+    return dict(reversed(pairs))
 
 
 def _is_person(name: str) -> bool:
@@ -167,25 +164,29 @@ class FeedEntry(NamedTuple):
 
 def readings_feed(listed: Iterable[Reading], site: str, title: str, page: str, address: str) -> str:
     """The readings put on the shelf last; one without a date is left out."""
-    dated = [(one.added, one) for one in listed if one.added]
-    news = []
-    for added, one in sorted(dated, key=lambda row: row[0], reverse=True):
-        link, name = f"{whole_address(one.page[:-3], site)}#{one.anchor}", one.title_en or one.title
-        more = one.why, one.url, one.authors, one.tags
-        news.append(FeedEntry(f"reading/{one.id}", added, name, link, *more))
+    news = [
+        FeedEntry(
+            f"reading/{one.id}", one.added, one.title_en or one.title, _entry_address(one, site),
+            one.why, one.url, one.authors, one.tags,
+        )
+        for one in listed
+        if one.added
+    ]  # fmt: skip
+    news.sort(key=lambda one: one.updated, reverse=True)
     return _write_feed(news, title, page, address, site)
+
+
+def _entry_address(reading: Reading, site: str) -> str:
+    return f"{whole_address(reading.page[:-3], site)}#{reading.anchor}"
 
 
 def measurements_feed(snippets: Sequence[SnippetPage], site: str, title: str) -> str:
     """What was measured or checked last: one entry a snippet and machine."""
-    root = site.rstrip("/")
-    news = []
+    root, news = site.rstrip("/"), []
     for snippet in snippets:
-        for state in snippet.states:
-            if state.state not in STATES or state.record is None:
-                continue
+        for state in snippet.select_states(*STATES):
             # A snippet that is measured again on a machine is news again, so its name has the date.
-            name, date = f"{snippet.id}/{state.machine}", state.record["date"]
+            name, date = f"{snippet.id}/{state.machine}", state.date
             where = "a CPU" if state.machine == "cpu" else state.name
             said = f"{snippet.id} {STATES[state.state]} on {where}"
             link = f"{root}/records/{name}.json"
@@ -273,25 +274,21 @@ def export_files(
     name: str,
     descriptions: Mapping[str, str],
 ) -> dict[str, str]:
-    """Every export, by its path below `exports/`.
-
-    `site` is the site's address, `name` its title, and `descriptions` what each page (`where`) says
-    of itself.
-    """
+    """Every export, by its path below `exports/`."""
     every = [reading for topic in shelf.topics.values() for reading in topic.readings]
     root = f"{site.rstrip('/')}/exports"
     texts = {
         "schema.json": _dump_json(json_schema()) + "\n",
         "measurements.xml": measurements_feed(snippets, site, name),
     }
-    topics = [topic for _, topic in sorted(shelf.topics.items()) if topic.page]
-    for topic in [Topic("all", name, readings=every), *topics]:
+    topics = (topic for _, topic in sorted(shelf.topics.items()) if topic.page)
+    for topic in (Topic("all", name, readings=every), *topics):
         where, title, readings = topic.where, topic.title, topic.readings
         page = whole_address("index" if where == "all" else topic.overview[:-3], site)
         texts[f"{where}.bib"] = "\n".join(map(format_bibtex, readings))
         texts[f"{where}.csl.json"] = _join_json(map(csl_item, readings)) + "\n"
-        schema = f"{root}/schema.json"
-        head = {"$schema": schema, "version": VERSION, "title": title, "page": page}
+        schema = {"$schema": f"{root}/schema.json", "version": VERSION}
+        head = {**schema, "title": title, "page": page}
         plain = _join_json(_export_reading(reading, site) for reading in readings)
         texts[f"{where}.json"] = _dump_json(head)[:-2] + f',\n"readings": {plain}\n}}\n'
         full = name if where == "all" else f"{title} · {name}"
@@ -306,8 +303,8 @@ def _export_reading(reading: Reading, site: str) -> dict[str, Any]:
     """The reading as its list has it, with where it stands and the identity of its work."""
     fields = reading.model_dump(exclude_defaults=True)
     fields["lang"] = reading.lang
-    page = f"{whole_address(reading.page[:-3], site)}#{reading.anchor}"
-    return {**fields, "topic": reading.where, "identity": work_identity(reading.url), "page": page}
+    about = {"topic": reading.where, "identity": work_identity(reading.url)}
+    return {**fields, **about, "page": _entry_address(reading, site)}
 
 
 def _plain_line(reading: Reading) -> str:
@@ -334,16 +331,13 @@ def llms_overview(shelf: Shelf, site: str, name: str, descriptions: Mapping[str,
             row = f"{row}: {descriptions.get(topic.overview[:-3], '')}".rstrip(": ")
             part = where.partition("/")[0]
             parts[part] = parts.get(part, f"## {part.capitalize()}\n\n") + f"{row}\n"
-    return "\n".join(
-        [
-            head + "\n".join(parts.values()),
-            "## Optional\n",
-            f"- [All readings]({root}/all.txt)",
-            f"- [All readings, as JSON]({root}/all.json): its schema is beside it",
-            f"- [New readings, as a feed]({root}/all.xml)",
-            f"- [New measurements, as a feed]({root}/measurements.xml)\n",
-        ]
+    optional = (
+        f"## Optional\n\n- [All readings]({root}/all.txt)\n"
+        f"- [All readings, as JSON]({root}/all.json): its schema is beside it\n"
+        f"- [New readings, as a feed]({root}/all.xml)\n"
+        f"- [New measurements, as a feed]({root}/measurements.xml)\n"
     )
+    return head + "\n".join([*parts.values(), optional])
 
 
 def _escape_label(text: str) -> str:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
 
@@ -75,11 +74,11 @@ def _check_group(group: str) -> str:
 def _check_sentence(text: str) -> str:
     _check_text(text)
     if len(text) > LONGEST:
-        what = f"has {len(text)} characters, over the limit of {LONGEST}"
-        raise ValueError(f"{what}; keep what sets the term apart from its neighbours")
+        mend = "keep what sets the term apart from its neighbours"
+        raise ValueError(f"has {len(text)} characters, over the limit of {LONGEST}; {mend}")
     if len(text) < SHORTEST:
-        what = f"has {len(text)} characters, too few to define anything"
-        raise ValueError(f"{what}; write one whole sentence")
+        mend = "write one whole sentence"
+        raise ValueError(f"has {len(text)} characters, too few to define anything; {mend}")
     if not text.endswith(".") or re.search(r"[.!?] +[A-Z]", text):
         raise ValueError("is not a single sentence; write just one")
     return text
@@ -125,18 +124,17 @@ class Term(EntryModel):
         return re.sub(r"[\W_]+", " ", self.term).strip().casefold(), self.term
 
 
-@dataclass
-class Glossary:
+class Glossary(NamedTuple):
     """All terms, in the order of the file, and what is wrong with the file."""
 
-    terms: list[Term] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    terms: Sequence[Term] = ()
+    findings: Sequence[Finding] = ()
 
 
 def load_glossary(project: Project) -> Glossary:
     """The glossary of a checkout, empty where there is none."""
     data, findings = read_optional(project.root / GLOSSARY, GLOSSARY)
-    return Glossary([], findings) if data is None else parse_glossary(data)
+    return Glossary(findings=tuple(findings)) if data is None else parse_glossary(data)
 
 
 def parse_glossary(data: bytes) -> Glossary:
@@ -151,19 +149,16 @@ def _find_duplicates(terms: list[Term]) -> Iterator[Finding]:
     named: dict[str, Term] = {}
     claimed: dict[str, Term] = {}
     for term in terms:
-        first = named.setdefault(term.anchor, term)
-        if first is not term:
+        if (first := named.setdefault(term.anchor, term)) is not term:
             what = f"{term.term!r} is defined twice (first on line {first.line})"
             yield term.make_finding(what, "remove one")
             continue
         for form in dict.fromkeys(term.forms):
-            other = claimed.setdefault(form, term)
-            if other is not term:
+            if (other := claimed.setdefault(form, term)) is not term:
                 what = f"the form {form!r} also belongs to {other.term!r} (line {other.line})"
                 yield term.make_finding(what, "keep it with one of them")
             elif term.forms.count(form) > 1:
-                what = f"the form {form!r} is given twice"
-                yield term.make_finding(what, "remove one")
+                yield term.make_finding(f"the form {form!r} is given twice", "remove one")
 
 
 def check_glossary(
@@ -206,10 +201,7 @@ def render_glossary(glossary: Glossary, shelf: Shelf, pages: Mapping[str, Page])
 
 
 def _abbreviation_settings(terms: Iterable[Term]) -> dict[str, Any]:
-    """Settings that mark each spelling, and the same with a capital, as sentences begin with it.
-
-    A spelling shorter than the long name shows that before the sentence.
-    """
+    """Settings that mark each spelling, and the same with a capital, as sentences begin with it."""
     texts: dict[str, str] = {}
     for term in terms:
         name = max(term.term, term.long, key=len) if term.long else ""
@@ -223,14 +215,13 @@ def _abbreviation_settings(terms: Iterable[Term]) -> dict[str, Any]:
 
 def _term_list(terms: Sequence[Term], shelf: Shelf, pages: Mapping[str, Page]) -> str:
     ordered = sorted(terms, key=lambda one: one.order)
-    letters: dict[str, str] = {}
+    letters: dict[str, list[str]] = {}
     for term in ordered:
         first = term.order[0][:1].upper()
         link = f'<a href="#{term.anchor}">{PLACE.escape_text(term.term)}</a>'
-        letter = first if first.isalpha() else "0-9"
-        letters[letter] = f"{letters[letter]} {link}" if letter in letters else link
+        letters.setdefault(first if first.isalpha() else "0-9", []).append(link)
     # All terms by letter, folded: one line of letters would lead to groups that have no order.
-    rows = "".join(f"<dt>{letter}</dt> <dd>{links}</dd> " for letter, links in letters.items())
+    rows = "".join(f"<dt>{one}</dt> <dd>{' '.join(links)}</dd> " for one, links in letters.items())
     blocks = [
         f'<p class="ws-total">{len(terms)} terms.</p>',
         '<details class="ws-fold ws-letters" data-search-exclude>'

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpshelf.core import files
 from warpshelf.core.findings import Finding
@@ -36,8 +35,7 @@ STAGE = {"stage": str, "goals": [str], "pages?": [str]}
 MEND = "write path as a list of `- stage: …` with `goals: [reading-id, …]` and, if any, `pages:`"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One reading, why it is here (the readings that need it; none for a goal), what to run."""
 
     reading: Reading
@@ -45,13 +43,12 @@ class Step:
     snippets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A part of a path, with its own title: pages of ours, then readings."""
 
     title: str
-    pages: list[Page] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    pages: Sequence[Page] = ()
+    steps: Sequence[Step] = ()
 
 
 def build_paths(
@@ -79,17 +76,18 @@ def _check_path(page: Page, shelf: Shelf, pages: Mapping[str, Page]) -> Iterator
         yield Finding(page.path, top, "path is not a list of stages", MEND)
         return
     ids, no_id = shelf.readings.keys() | shelf.refused, "which is not the id of a reading"
+    no_page = "which is not a page below docs/"
     named: set[str] = set()
     for number, stage in enumerate(stages, 1):
-        if flaw := files.shape_problem(stage, STAGE, f"stage {number} of path"):
+        place = f"stage {number} of path"
+        if flaw := files.shape_problem(stage, STAGE, place):
             yield Finding(page.path, top, flaw, MEND)
             continue
         if not stage["goals"]:
-            yield Finding(page.path, top, f"stage {number} of path has no goals", MEND)
+            yield Finding(page.path, top, f"{place} has no goals", MEND)
         names: list[tuple[str, Collection[str], Collection[str], str]]
         names = [(name, ids, shelf.readings, no_id) for name in stage["goals"]]
-        own = stage.get("pages", ())
-        names += [(name, pages, pages, "which is not a page below docs/") for name in own]
+        names += [(name, pages, pages, no_page) for name in stage.get("pages", ())]
         for name, known, near, why in names:
             word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
             lines = enumerate(page.text.splitlines(), 1)
@@ -186,11 +184,6 @@ def minutes_of_reading(reading: Reading) -> int:
     return reading.minutes or MINUTES[reading.kind]
 
 
-def minutes_of_run(snippet: SnippetPage | None) -> int:
-    """Minutes to run a snippet, and to read the part of it that opens first."""
-    return RUN + round(opening_lines(snippet) / LINES) if snippet else RUN
-
-
 def opening_lines(snippet: SnippetPage) -> int:
     """Lines of code that a page shows of a snippet before anything is unfolded."""
     total = 0
@@ -216,9 +209,7 @@ def format_minutes(minutes: int) -> str:
 
 def minutes_rule() -> str:
     """The fragment `paths/minutes.md`: how the minutes of a step are made."""
-    kinds = ", ".join(
-        f"{format_minutes(minutes)} for a {kind}" for kind, minutes in MINUTES.items()
-    )
+    kinds = ", ".join(f"{format_minutes(took)} for a {kind}" for kind, took in MINUTES.items())
     kinds = kinds.replace("a docs", "a manual's section").replace("for a code", "for a repository")
     return (
         f"Minutes of our own pages are counted at {WORDS} words or {LINES} lines of code a minute,"
@@ -233,15 +224,12 @@ def render_paths(
     snippet_pages: Mapping[str, str],
     snippets: Sequence[SnippetPage] = (),
 ) -> dict[str, str]:
-    """The steps of each path, by name below the fragments: `paths/serving-an-llm.md`.
-
-    `snippet_pages` gives the docs-absolute link of each snippet.
-    """
+    """The steps of each path, by name below the fragments: `paths/serving-an-llm.md`."""
     shown = {one.id: one for one in snippets}
-    texts = {
-        f"{where}.md": _render_path(stages, snippet_pages, shown) for where, stages in built.items()
-    }
-    return texts | {"paths/minutes.md": minutes_rule()}
+    texts = {"paths/minutes.md": minutes_rule()}
+    for where, stages in built.items():
+        texts[f"{where}.md"] = _render_path(stages, snippet_pages, shown)
+    return texts
 
 
 def _render_path(
@@ -252,24 +240,24 @@ def _render_path(
     blocks: list[str] = []
     total, number = 0, 1
     for stage in stages:
-        steps = [_page_step(page, shown) for page in stage.pages]
-        steps += [_reading_step(step, snippet_pages, shown) for step in stage.steps]
-        minutes = sum(takes for takes, _ in steps)
-        if steps:
+        rows = [_page_step(page, shown) for page in stage.pages]
+        rows += [_reading_step(step, snippet_pages, shown) for step in stage.steps]
+        minutes = sum(takes for takes, _ in rows)
+        if rows:
             opening = f'<ol class="ws-path" start="{number}" markdown>'
             blocks += [
                 f"### {escape_markdown(stage.title)}",
                 f'<p class="ws-stage">about {format_minutes(minutes)}</p>',
-                "\n".join([opening, *(row for _, row in steps), "</ol>"]),
+                "\n".join([opening, *(row for _, row in rows), "</ol>"]),
             ]
         total += minutes
-        number += len(steps)
+        number += len(rows)
+    steps = [step for stage in stages for step in stage.steps]
     counts = (
         (sum(len(stage.pages) for stage in stages), "page here", "pages here"),
-        (sum(len(stage.steps) for stage in stages), "reading", "readings"),
-        (sum(len(step.snippets) for stage in stages for step in stage.steps),
-         "snippet to run", "snippets to run"),
-    )  # fmt: skip
+        (len(steps), "reading", "readings"),
+        (sum(len(step.snippets) for step in steps), "snippet to run", "snippets to run"),
+    )
     said = ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
     head = f'<p class="ws-total" data-walk="{total}">{said}: about {format_minutes(total)}.</p>'
     return "\n\n".join([head, *blocks]) + "\n"
@@ -310,7 +298,7 @@ def _reading_step(
     for name in step.snippets:
         known, label = shown.get(name), escape_markdown(name)
         link = f"[{label}]({snippet_pages[name]})" if name in snippet_pages else label
-        run = minutes_of_run(known)
+        run = RUN + (round(opening_lines(known) / LINES) if known else 0)
         minutes += run
         lines.append(
             f'<p class="ws-path-run" markdown><span class="ws-label">Run {link}</span>'

@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 from warpshelf.catalogue.exports import FORMATS, OTHERS, format_bibtex
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, plain_text
-from warpshelf.core.pages import Page
 from warpshelf.core.places import Anywhere, OnPage, Place, external_link
 from warpshelf.links.health import Health
 from warpshelf.readings.model import Reading, Shelf, Topic
@@ -85,10 +84,12 @@ def render_entry(reading: Reading, around: ReadingContext, place: Place) -> str:
         place.link(name, pages[name]) if name in pages else place.escape_text(name)
         for name in reading.snippets
     ]
-    links = (
-        _labelled_list("Runs here", runs),
-        _labelled_list("Also", _versions(reading, around, place)),
-    )
+    versions = [(VERSIONS.get(one.what, one.what), one.url) for one in reading.also]
+    known = around.health.get(reading.url)
+    if known and known.archived and all(one.what != "archive" for one in reading.also):
+        versions.append((VERSIONS["archive"], known.archived))
+    also = [external_link(place, what, url) for what, url in versions]
+    links = (_labelled_list("Runs here", runs), _labelled_list("Also", also))
     blocks = {
         "source": ("", _source_line(reading, place)),
         "why": ("", place.escape_text(reading.why)),
@@ -96,7 +97,7 @@ def render_entry(reading: Reading, around: ReadingContext, place: Place) -> str:
         "needs": (markdown, _other_readings("Read first", reading.needs, around, place)),
         "next": (markdown, _other_readings("Read next", later, around, place)),
         "links": (markdown, SEPARATOR.join(filter(None, links))),
-        "health": ("", _health_note(reading, around, place)),
+        "health": ("", _health_note(known, place) if known else ""),
     }
     lines = [
         f'<{tag} id="{anchor}" class="ws-reading-title">{title_link(reading, place)}</{tag}>',
@@ -168,22 +169,12 @@ def _other_readings(label: str, names: list[str], around: ReadingContext, place:
     return _labelled_list(label, shown)
 
 
-def _versions(reading: Reading, around: ReadingContext, place: Place) -> list[str]:
-    """Links to its other addresses, and to the archived copy of one that is lost."""
-    versions = [(one.what, one.url) for one in reading.also]
-    known = around.health.get(reading.url)
-    if known and known.archived and not any(what == "archive" for what, _ in versions):
-        versions.append(("archive", known.archived))
-    return [external_link(place, VERSIONS.get(what, what), url) for what, url in versions]
-
-
-def _health_note(reading: Reading, around: ReadingContext, place: Place) -> str:
+def _health_note(known: Health, place: Place) -> str:
     """What a reader should know before following the link; usually nothing."""
-    known = around.health.get(reading.url)
-    if known and known.state == "moved" and known.moved_to:
+    if known.state == "moved" and known.moved_to:
         host = urlsplit(known.moved_to).hostname or known.moved_to
         return f"The link now leads to {external_link(place, host, known.moved_to)}."
-    if known and known.state in LOST:
+    if known.state in LOST:
         return f"{LOST[known.state]} since {units.format_date(f'{known.since}T00:00:00Z')}."
     return ""
 
@@ -281,15 +272,11 @@ def _start_block(topic: Topic, exports: bool) -> str:
 
 
 def single_entries(around: ReadingContext, ids: Iterable[str]) -> dict[str, str]:
-    """Single entries for pages that show a reading of another topic: `reading/gpipe.md`.
-
-    One that was refused with a finding leaves a note, so that the page is built all the same.
-    """
+    """Single entries for pages that show a reading of another topic: `reading/gpipe.md`."""
     texts = {}
     for name in ids:
-        if name in around.shelf.readings:
-            entry = _entry_list([around.shelf.readings[name]], around, Anywhere())
-            texts[f"reading/{name}.md"] = entry
+        if reading := around.shelf.readings.get(name):
+            texts[f"reading/{name}.md"] = _entry_list([reading], around, Anywhere())
         elif name in around.shelf.refused:
             texts[f"reading/{name}.md"] = f'<p class="ws-absent">{REFUSED}</p>\n'
     return texts
@@ -337,11 +324,6 @@ UNOPENED = "nobody here could open it"
 ENDS = ".,;:!?()[]{}\"'“”‘’…"
 
 
-def all_readings_link(written: Mapping[str, Page]) -> str | None:
-    """The docs-absolute link to the page of all readings, where there is one."""
-    return f"/{EVERY_PAGE}" if EVERY_PAGE.removesuffix(".md") in written else None
-
-
 def all_readings_list(around: ReadingContext, *, exports: bool = False) -> str:
     """The fragment that the page of all readings includes: a row each, in the order of topics."""
     place, listed = OnPage(EVERY_PAGE), _list_readings(around.shelf)
@@ -363,17 +345,16 @@ def _list_readings(shelf: Shelf) -> list[tuple[str, Reading]]:
 
 
 def search_words(shelf: Shelf) -> str:
-    """A line for each row of the page of all readings: what else finds it. It is WORDS."""
-    return "".join(f"{_search_words(reading)}\n" for _, reading in _list_readings(shelf))
-
-
-def _search_words(reading: Reading) -> str:
-    """The words that find a reading beyond what its row shows: each once, in lower case."""
-    shown = f"{reading.title} {reading.title_en or ''} {author_names(reading, 1)}"
-    texts = (shown, *reading.authors, reading.venue or "", reading.why)
-    split = [[w.strip(ENDS) for w in plain_text(t).lower().split()] for t in texts]
-    known = COMMON | {"", *split[0]}
-    return " ".join(dict.fromkeys(word for row in split[1:] for word in row if word not in known))
+    """The file WORDS: for each row of the page of all readings a line, of what else finds it."""
+    text = ""
+    for _, reading in _list_readings(shelf):
+        shown = f"{reading.title} {reading.title_en or ''} {author_names(reading, 1)}"
+        texts = (shown, *reading.authors, reading.venue or "", reading.why)
+        split = [[w.strip(ENDS) for w in plain_text(t).lower().split()] for t in texts]
+        known = COMMON | {"", *split[0]}
+        words = (word for row in split[1:] for word in row if word not in known)
+        text += f"{' '.join(dict.fromkeys(words))}\n"
+    return text
 
 
 def _reading_row(topic: str, reading: Reading, around: ReadingContext, place: OnPage) -> str:

@@ -26,8 +26,8 @@ from warpshelf.core import units
 from warpshelf.core.findings import Finding, ShelfError, printable_line
 from warpshelf.records import history, record_comparison, store
 from warpshelf.records.schema import Record
-from warpshelf.render import histories, tables
-from warpshelf.render.histories import RecordHistory
+from warpshelf.render import plots, tables
+from warpshelf.render.plots import RecordHistory
 
 HERE = "here"
 TWO = 2
@@ -167,7 +167,7 @@ def show_history(snippet: Snippet, machine: str | None, as_json: bool) -> None:
 def _select_lines(
     snippet: Snippet, found: history.History, machine: str | None
 ) -> list[RecordHistory]:
-    every = histories.record_histories(found, snippet.id)
+    every = plots.record_histories(found, snippet.id)
     mine = [one for one in every if machine in (None, one.key, store.key_slug(one.key))]
     if machine is not None and not mine:
         known = ", ".join(one.key for one in every) or "none yet"

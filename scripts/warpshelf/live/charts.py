@@ -29,11 +29,10 @@ def axis_unit(label: str) -> str:
     """The unit that the label of an axis ends with: `ms` of `step, ms`, `FLOP` of `FLOP`."""
     if label in WRITTEN_OUT:
         return WRITTEN_OUT[label]
-    _, comma, last = label.rpartition(", ")
-    if comma:
-        return last.strip()
-    words = label.replace("(", " ").replace(")", " ").split()
-    return words[-1] if words and words[-1] in UNITS else ""
+    if ", " in label:
+        return label.rpartition(", ")[2].strip()
+    last = label.replace("(", " ").replace(")", " ").split()[-1:]
+    return last[0] if last and last[0] in UNITS else ""
 
 
 def _plot_title(name: str, plot: Plot) -> str:
@@ -82,9 +81,10 @@ def bar_charts(pair: Pair) -> list[str]:
                 {"name": f"{label}: {format_value(value, unit)}", "points": [("together", value)]}
                 for label, value in series[0]["points"]
             ]
-        labels = dict.fromkeys(str(label) for one in series for label, _ in one["points"])
-        points = [{str(label): value for label, value in one["points"]} for one in series]
-        bars = {label: [float(of.get(label, 0.0)) for of in points] for label in labels}
+        bars: dict[str, list[float]] = {}
+        for place, one in enumerate(series):
+            for label, value in one["points"]:
+                bars.setdefault(str(label), [0.0] * len(series))[place] = float(value)
         most = max([most, *map(sum, bars.values()), *([limit["value"]] if limit else [])])
         drawn.append((name, plot, [str(one["name"]) for one in series], bars))
     x = Scale(0, most or 1.0, MARGIN, svg.WIDTH - MARGIN)
@@ -111,12 +111,10 @@ def _draw_bar_chart(
                 left, right = x(start), x(start + part)
                 shape = _draw_bar(left, right - left, y + 6, index)
                 if len(series) > 1 and right - left > LETTER:
-                    middle, letter = (left + right) / 2, svg.series_letter(index)
-                    shape += svg.draw_text(
-                        middle, y + 16.5, letter, end="middle", kind="ws-calc-part"
-                    )
+                    at, letter = ((left + right) / 2, y + 16.5), svg.series_letter(index)
+                    shape += svg.draw_text(*at, letter, end="middle", kind="ws-calc-part")
                 parts.append(shape)
-            start += max(part, 0.0)
+                start += part
         if limit:
             place = x(limit["value"])
             parts.append(svg.draw_line(place, y + 3, place, y + 22, "ws-peak"))
@@ -234,7 +232,6 @@ def line_chart(pair: Pair) -> list[str]:
 
 
 def _x_axis(low: float, high: float, name: str) -> tuple[Scale, list[str]]:
-    """The axis at the foot: in decades where the values span many, with their labels."""
     if high <= low:
         high = low + (abs(low) or 1.0)
     if low > 0 and high / low >= WIDE:

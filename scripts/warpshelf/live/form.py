@@ -78,15 +78,13 @@ def _result_table(found: Sequence[Result], context: Mapping[str, Any], root: str
     head = ("Quantity", *(("Value",) if len(found) == 1 else ("First", "Second", "Ratio")))
     groups = []
     for rows in quantities.pair_rows(found):
-        one = next(row for row in rows if row)
+        there = [row for row in rows if row]
+        one, values = there[0], [row["value"] for row in there]
         cells = [
             quantities.format_value(row["value"], row["unit"]) if row else "none" for row in rows
         ]
         if len(rows) == 2:
-            first, second = rows
-            cells.append("")
-            if first and second:
-                cells[-1] = quantities.compare_values(second["value"], first["value"])
+            cells.append(quantities.compare_values(*values) if len(values) == 2 else "")
         groups.append(
             f"<tbody>{tables.table_row(one['name'], cells)}\n"
             f'<tr class="ws-calc-how"><td colspan="{len(head)}">'
@@ -202,13 +200,12 @@ def answer_question(question: Mapping[str, Any]) -> dict[str, Any]:
             values = quantities.parse_inputs(module.INPUTS, texts)
             found.append(module.calculate(**values))
             kept.append({"inputs": values, **found[-1]})
-        except InputError as error:
-            errors.append({"place": place, "name": error.name, "line": str(error)})
         except ValueError as error:
             line = " ".join(str(error).split()) or "these values cannot be calculated"
             # The input that the line names, as in `memory_model: tensor = 3 does not divide 32`.
             inputs = (one["name"] for one in module.INPUTS)
-            name = next((one for one in inputs if re.search(rf"\b{one} = ", str(error))), "")
+            named = next((one for one in inputs if re.search(rf"\b{one} = ", line)), "")
+            name = error.name if isinstance(error, InputError) else named
             errors.append({"place": place, "name": name, "line": line})
     if errors:
         return {"errors": errors}
@@ -232,12 +229,12 @@ def describe_calculator(name: str) -> dict[str, Any]:
     wrong = list(quantities.input_faults(getattr(module, "INPUTS", None)))
     if not callable(getattr(module, "calculate", None)):
         wrong.append("has no function calculate")
+    found: dict[str, Any] = {"inputs": [], "result": {}, "faults": wrong}
     if not wrong:
         result = module.calculate(**{one["name"]: one["default"] for one in module.INPUTS})
-        wrong = list(quantities.result_faults(result))
-    return {"faults": wrong} if wrong else {"inputs": module.INPUTS, "result": result, "faults": []}
+        wrong += quantities.result_faults(result)
+    return found if wrong else {**found, "inputs": module.INPUTS, "result": result}
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.stdin.read())
-    print(json.dumps({name: describe_calculator(name) for name in asked}))
+    print(json.dumps(describe_calculator(sys.argv[1])))

@@ -110,7 +110,11 @@ def _parse_number(one: Mapping[str, Any], text: str) -> int | float:
     example = format_input(one, one["default"])
     plain, shown = "".join(text.split()).replace("_", ""), text.strip()
     least, most = (format_input_limit(one, key) for key in ("least", "most"))
-    value, what = _read_number(plain), ""
+    value: int | float | None = None
+    what = ""
+    for kind in (float, int):
+        with suppress(ValueError):
+            value = kind(plain)
     if not plain:
         what = f" is empty; write a number such as {example}"
     elif value is None:
@@ -128,13 +132,6 @@ def _parse_number(one: Mapping[str, Any], text: str) -> int | float:
     if one["kind"] == "number":
         return value if isinstance(one["default"], int) else float(value)
     return int(value)
-
-
-def _read_number(text: str) -> int | float | None:
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return None
 
 
 ROW = ("name", "value", "unit", "formula", "source", "test")
@@ -211,14 +208,14 @@ def _plain_number(number: float) -> str:
     return units.format_number(float(units.format_significant(number, 4)))
 
 
-def compare_values(second: object, first: object) -> str:
+def compare_values(first: object, second: object) -> str:
     """How a value of the second configuration compares to that of the first."""
     if second == first:
         return "same"
     if isinstance(second, str) or isinstance(first, str):
         return "differs"
     ratio = units.safe_divide(second, first)
-    return units.format_ratio(ratio) if ratio is not None and math.isfinite(ratio) else "differs"
+    return "differs" if ratio is None else units.format_ratio(ratio)
 
 
 def pair_rows(results: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any] | None]]:

@@ -25,9 +25,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from warpshelf.contract import syntax
 from warpshelf.contract.digest import FORM_FILE
@@ -107,11 +106,8 @@ def prepare_runtime(project: Project) -> str | None:
     if cached_runtime(project) or not list_calculators(project):
         return None
     note = runtime_dir(project).with_suffix(".missing")
-    try:
-        if time.time() - note.stat().st_mtime < PAUSE:
-            return note.read_text(encoding="utf-8")
-    except OSError:
-        pass  # it was not asked for yet
+    if note.is_file() and time.time() - note.stat().st_mtime < PAUSE:
+        return note.read_text(encoding="utf-8")
     try:
         ensure_runtime(project)
     except MissingRuntimeError as error:
@@ -236,31 +232,30 @@ def drawing_code() -> dict[str, Path]:
     return import_closure(TOOLING, TOOLING / "warpshelf/live/form.py", "warpshelf")
 
 
-def models_text(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> str:
-    """The file for the browser: source texts by path, and the context of each calculator."""
+def models_file(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """The file for the browser: source texts by path, and the context of each calculator.
+
+    Its name, before its text, changes with that, so that no cache mixes two.
+    """
     files = dict(drawing_code())
     for name in contexts:
         files |= model_files(project, name)
     texts = {name: path.read_text(encoding="utf-8") for name, path in sorted(files.items())}
-    return json.dumps({"files": texts, "contexts": contexts}, ensure_ascii=False, sort_keys=True)
-
-
-def models_name(text: str) -> str:
-    """The name of such a file, which changes with its text, so that no cache mixes two."""
-    return f"models-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    whole = {"files": texts, "contexts": contexts}
+    text = json.dumps(whole, ensure_ascii=False, sort_keys=True)
+    return f"models-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json", text
 
 
 ANSWER_SECONDS = 30.0
 AT_ONCE = 2
 
 
-@dataclass(frozen=True)
-class CalculatorSpec:
+class CalculatorSpec(TypedDict):
     """The inputs of a calculator and the result of its defaults; or what is wrong with it."""
 
     inputs: list[dict[str, Any]]
     result: dict[str, Any]
-    faults: tuple[str, ...] = ()
+    faults: list[str]
 
 
 def describe_calculators(project: Project, names: Iterable[str]) -> dict[str, CalculatorSpec]:
@@ -272,21 +267,20 @@ def describe_calculators(project: Project, names: Iterable[str]) -> dict[str, Ca
 
 
 def _ask_calculator(project: Project, name: str) -> CalculatorSpec:
-    words = [sys.executable, "-B", "-m", "warpshelf.live.form"]
+    words = [sys.executable, "-B", "-m", "warpshelf.live.form", name]
     paths = os.pathsep.join((str(project.root), str(TOOLING)))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    fault = "prints to standard output"
     try:
         done = subprocess.run(
-            words, input=json.dumps([name]), cwd=project.root, env=environment,
-            capture_output=True, text=True, encoding="utf-8", timeout=ANSWER_SECONDS, check=False,
+            words, cwd=project.root, env=environment, capture_output=True, text=True,
+            encoding="utf-8", timeout=ANSWER_SECONDS, check=False,
         )  # fmt: skip
-        if done.returncode:
-            return CalculatorSpec([], {}, (f"fails: {_last_line(done, done.stderr)}",))
-        answer = json.loads(done.stdout)[name]
+        if done.returncode == 0:
+            return cast(CalculatorSpec, json.loads(done.stdout))
+        fault = f"fails: {_last_line(done, done.stderr)}"
     except subprocess.TimeoutExpired:
         fault = f"did not answer for its defaults within {ANSWER_SECONDS:.0f} s"
-        return CalculatorSpec([], {}, (fault,))
-    except (ValueError, KeyError, TypeError):
-        return CalculatorSpec([], {}, ("prints to standard output",))
-    faults = tuple(answer["faults"])
-    return CalculatorSpec(answer.get("inputs", []), answer.get("result", {}), faults)
+    except ValueError:
+        pass
+    return CalculatorSpec(inputs=[], result={}, faults=[fault])

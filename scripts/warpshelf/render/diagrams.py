@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpshelf.render import svg
 from warpshelf.render.svg import Scale
@@ -33,8 +32,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """What one rank does from `start` to `end`; `paired` if it does something else as well."""
 
     rank: int
@@ -197,3 +195,6 @@ def draw_grid(row: dict[str, Any]) -> str:
     style = f"width:{svg.coord(width)}px"
     box, caption = (-40.0, width, foot + 40), row["caption"]
     return svg.render_diagram("grids", box, caption, told, parts, caption, style) + "\n"
+
+
+DRAWN = {"timelines": draw_timelines, "grids": draw_grids}

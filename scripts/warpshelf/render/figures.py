@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from warpshelf.contract import architectures
@@ -12,7 +13,7 @@ from warpshelf.records.limits import times_tie
 from warpshelf.records.schema import Record
 from warpshelf.records.space import SpaceRow, parse_row
 from warpshelf.render import snippet_page, svg, tables
-from warpshelf.render.tables import Result, Time, format_count
+from warpshelf.render.tables import Case, Result, Time, format_count
 
 
 def tolerance_share(result: Result) -> float:
@@ -22,16 +23,19 @@ def tolerance_share(result: Result) -> float:
     return used if used is not None else found
 
 
-def our_results(record: Record) -> list[Result]:
-    """The results of all variants."""
-    rows = [result for case in record.get("cases", ()) for result in case["results"]]
-    return [result for result in rows if result["role"] == "variant"]
+def passed_results(record: Record) -> list[tuple[Case, Result]]:
+    """Each result of ours that passed, with its case."""
+    return [
+        (case, result)
+        for case in record.get("cases", ())
+        for result in case["results"]
+        if result["verdict"] == "passed" and result["role"] == "variant"
+    ]
 
 
 def worst_result(record: Record) -> Result | None:
     """The result of ours that comes closest to its tolerance; None where none passed."""
-    passed = (result for result in our_results(record) if result["verdict"] == "passed")
-    return max(passed, key=tolerance_share, default=None)
+    return max((one for _, one in passed_results(record)), key=tolerance_share, default=None)
 
 
 def _results_by_name(record: Record) -> dict[tuple[str, str], list[tuple[str, Result]]]:
@@ -69,13 +73,11 @@ def accuracy_summary(record: Record) -> str:
 def _error_cells(result: Result) -> tuple[str, str, str]:
     """Error, tolerance and margin."""
     error, allowed = result.get("error"), result.get("tolerance")
-    margin = "exact"
-    if units.finite_float(error) != 0:
-        margin = units.format_ratio(units.safe_divide(allowed, error))
+    margin = units.format_ratio(units.safe_divide(allowed, error)) if error != 0 else "exact"
     return units.format_error(error), units.format_error(allowed), margin
 
 
-def _name_dimensions(cases: list[tables.Case]) -> str:
+def _name_dimensions(cases: list[Case]) -> str:
     named = units.dimension_names([case["case"] for case in cases])
     return f" ({named})" if named else ""
 
@@ -102,10 +104,10 @@ def render_accuracy(record: Record) -> str:
     head = ("Variant", "Error", "Tolerance", "Margin", "Largest error", "Its limit")
     every = tables.render_fold("All cases", tables.render_table(caption, head, groups, "cases"))
     body = []
-    for (_, name), results in found.items():
+    for (role, name), results in found.items():
         passed = [pair for pair in results if pair[1]["verdict"] == "passed"]
         reasons = dict.fromkeys(filter(None, (tables.missing_reason(r) for _, r in results)))
-        said, note = "; ".join(reasons), tables.note_peer(results[0][1]["role"])
+        said, note = "; ".join(reasons), tables.note_peer(role)
         if not passed:
             body.append(tables.spanning_row(name, said, 5, note))
             continue
@@ -126,22 +128,15 @@ def compare_times(first: Time, second: Time) -> str:
 
 
 def _format_speedup(result: Result, time: Time, yardstick: Result | None) -> str:
-    if yardstick is None:
-        return "no peer"
-    if result is yardstick:
-        return "the yardstick"
-    other = tables.result_time(yardstick)
-    if other:
+    if yardstick is None or result is yardstick:
+        return "the yardstick" if yardstick else "no peer"
+    if other := tables.result_time(yardstick):
         return compare_times(other, time)
-    state = "untimed" if "untimed" in yardstick else yardstick["verdict"]
-    return f"{yardstick['name']} {state}"
+    return f"{yardstick['name']} {'untimed' if 'untimed' in yardstick else yardstick['verdict']}"
 
 
 def render_timing(record: Record, apart: str = "") -> str:
-    """Times of each timed case: rate, shares of the limits, and speed against the first peer.
-
-    `apart` tells the record from others of the same kind of device, where there are any.
-    """
+    """Times of each timed case: rate, shares of the limits, and speed against the first peer."""
     cases = tables.timed_cases(record)
     if not cases:
         return ""
@@ -157,13 +152,15 @@ def render_timing(record: Record, apart: str = "") -> str:
         for result in case["results"]:
             note, time = tables.note_peer(result["role"]), tables.result_time(result)
             if time is None:
-                reason = tables.missing_reason(result) or result.get("untimed")
-                reason = reason or "passed, but was not timed"
+                untimed = result.get("untimed", "passed, but was not timed")
+                reason = tables.missing_reason(result) or untimed
                 rows.append(tables.spanning_row(result["name"], reason, 7, note))
                 continue
             speed = limit.rate(time["median"]) if limit else None
             standing = "tied for fastest" if len(leading) > 1 else "fastest"
-            standing = standing if time in leading else ""
+            note = ", ".join(filter(None, (
+                note, standing * (time in leading), "with the host's part" * bool(time.get("host")),
+            )))  # fmt: skip
             void = f" ({time['void']} void)" if time.get("void") else ""
             cells = (
                 units.format_seconds(time["median"]),
@@ -174,9 +171,7 @@ def render_timing(record: Record, apart: str = "") -> str:
                 units.format_percent(units.safe_divide(speed, limit.ceiling if limit else None)),
                 _format_speedup(result, time, yardstick),
             )
-            host = "with the host's part" if time.get("host") else ""
-            note = ", ".join(filter(None, (note, standing, host)))
-            marked = ' class="ws-fastest"' if standing else ""
+            marked = ' class="ws-fastest"' if time in leading else ""
             rows.append(tables.table_row(result["name"], cells, note, marked))
         groups.append(tables.row_group(label, rows, 8))
     peer = yardsticks.pop() if len(yardsticks) == 1 else ""
@@ -199,23 +194,17 @@ FIGURES = (
 
 def render_compiled(record: Record) -> str:
     """Registers, spills, shared memory and matrix instructions, under a summary line."""
-    found = record.get("compiled", [])
-    if not found:
+    if not (found := record.get("compiled", [])):
         return ""
-
-    def kernel_key(item: dict[str, Any]) -> tuple[str, str, str]:
-        return item["kernel"], item["variant"], item["language"]
-
+    kernel_key = itemgetter("kernel", "variant", "language")
     archs = sorted({item["arch"] for item in found}, key=lambda arch: (len(arch), arch))
     groups = []
     for (kernel, variant, language), items in groupby(sorted(found, key=kernel_key), kernel_key):
         entries, rows = list(items), []
         for name, field, show in FIGURES:
-            cells = []
-            for arch in archs:
-                # One kernel compiled for several shapes may have several figures.
-                values = sorted({item[field] for item in entries if item["arch"] == arch})
-                cells.append(", ".join(map(show, values)) or "not compiled")
+            # One kernel compiled for several shapes may have several figures.
+            values = [{item[field] for item in entries if item["arch"] == arch} for arch in archs]
+            cells = (", ".join(map(show, sorted(own))) or "not compiled" for own in values)
             rows.append(tables.table_row(name, cells))
         groups.append(tables.row_group(f"{kernel} ({variant}, {language})", rows, len(archs) + 1))
     compilers = ", ".join(sorted({item["compiler"] for item in found}))
@@ -314,13 +303,12 @@ def _cost_curve(found: dict[str, Ordered], note: str) -> str:
 
 def _best_configs_table(space: dict[str, Any], ordered: Ordered, target: str, origin: str) -> str:
     body = []
-    chosen = [*enumerate(ordered[:SHOWN], 1), (len(ordered), ordered[-1])]
     heads = [HEADS[name] for name in space["figures"]]
-    for place, (share, row) in chosen:
+    for place, (share, row) in (*enumerate(ordered[:SHOWN], 1), (len(ordered), ordered[-1])):
         shown = [show(value) for (_, show), value in zip(heads, row.figures, strict=True)]
         cells = (*row.values, _round_percent(share, 3), *shown)
         body.append(tables.table_row(str(place), cells))
-    names = [one["name"] for one in space["parameters"]]
+    names = (one["name"] for one in space["parameters"])
     head = ("Place", *names, "Of the best", *(name for name, _ in heads))
     caption = f"The best configurations on {target}, and the last\n{origin}"
     return tables.render_table(caption, head, body, "space")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 from functools import cache
@@ -20,6 +19,7 @@ from textwrap import indent
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from warpshelf.contract import syntax
 from warpshelf.core.markup import escape_markdown, escape_prose, plain_text, quote_href
 
 # How pymdownx.snippets finds what it would include or remove; see `escape_marks`.
@@ -37,10 +37,7 @@ MARKER = re.compile(
 
 
 class Listing(NamedTuple):
-    """One file of a snippet: the label of its tab, if any, "python" or "cuda", its name, its text.
-
-    `ways` is HTML for the page of the evidence: where the file is to be had.
-    """
+    """A file: the label of its tab, if any, "python" or "cuda", its name, its text, where it is."""
 
     label: str
     language: str
@@ -91,9 +88,8 @@ def code_fence(text: str, language: str, title: str) -> str:
     lines = [line for line in plain_text(text).split("\n") if not MARKER.fullmatch(line)]
     body = "\n".join(map(escape_marks, lines)).strip("\n")
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", body)), default=0))
-    lexer = {"cuda": "c++"}.get(language, language)
-    head = f'{lexer} title="{title}"'
-    return f"{ticks}{head}\n{body}\n{ticks}"
+    lexer = "c++" if language == "cuda" else language
+    return f'{ticks}{lexer} title="{title}"\n{body}\n{ticks}'
 
 
 def render_step(code: Sequence[Listing], old: str, new: str) -> str:
@@ -118,10 +114,7 @@ def open_section(text: str, kind: str) -> str:
 
 
 def render_listing(item: Listing, snippet: str, kind: str, folded: bool = False) -> str:
-    """A file: its section, open unless all is `folded`, and the whole file behind a line.
-
-    A script fetches the file when the line is opened; without one there is the link.
-    """
+    """A file: its section, open unless all is `folded`, and the whole file behind a line."""
     name, lines = item.name, len(item.text.splitlines())
     link = f"[{name}](/{FOLDER}/{snippet}/{name}){{ download={name} }}"
     fold = f'??? ws-fold ws-file "All of {name}, {lines} lines"\n\n    {link}'
@@ -132,10 +125,7 @@ def render_listing(item: Listing, snippet: str, kind: str, folded: bool = False)
 
 
 def render_listings(code: Sequence[Listing], snippet: str, kind: str, folded: bool = False) -> str:
-    """Files in content tabs, if several are open; `kind` names the section of each that is.
-
-    What has no label stands folded behind the others.
-    """
+    """Files in content tabs, if several are open; `kind` names the section of each that is."""
     opened = [item for item in code if item.label]
     shown = [render_listing(item, snippet, kind, folded) for item in opened]
     if len(opened) > 1 and not folded:
@@ -167,7 +157,9 @@ UNQUOTED = re.compile(r"[A-Za-z_.][A-Za-z0-9_.-]*")  # what Rison writes without
 FOLDER = "sources"
 
 
-def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = "") -> str | None:
+def explorer_link(
+    listing: Listing, kernels: Sequence[str] = (), calls: str = "", imports: Iterable[str] = ()
+) -> str | None:
     """The link that opens the file in Compiler Explorer; None if it cannot be built there.
 
     A .cu file and one of Triton are compiled to PTX, a program that needs Python alone is run. Of
@@ -183,26 +175,12 @@ def explorer_link(listing: Listing, kernels: Sequence[str] = (), calls: str = ""
         note = ["", "// The instances that the snippet launches."] if asked else []
         return _full_link(name, "\n".join([text.rstrip("\n"), *note, *asked, ""]), CUDA, "compiler")
     if listing.label != "Triton":
-        return _full_link(name, text, PYTHON, "executor") if is_standalone(text) else None
+        alone = syntax.standard_library_only(imports)
+        return _full_link(name, text, PYTHON, "executor") if alone else None
     if not calls.strip():
         return None
     whole = f"{ACTIVATION.sub('', text).rstrip()}\n\n\n{calls.strip()}\n"
     return _full_link(name, whole, TRITON, "compiler")
-
-
-def is_standalone(text: str) -> bool:
-    """Whether a module imports nothing but Python's own library."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            names.add("" if node.level else (node.module or "").partition(".")[0])
-        elif isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-    return names <= sys.stdlib_module_names
 
 
 def _full_link(name: str, text: str, tool: dict[str, str], pane: str) -> str | None:
@@ -231,10 +209,7 @@ def to_rison(value: Any) -> str:
 def source_links(
     snippet: str, name: str, repository: str | None, explored: str | None, arch: str = "native"
 ) -> str:
-    """One line of HTML, for a page in a folder: where the file is, and a .cu's compiler.
-
-    It is on this site, in Compiler Explorer, in the repository and in a clone of it.
-    """
+    """One line of HTML, for a page in a folder: where the file is, and a .cu's compiler."""
     parts = [f'<a href="../{FOLDER}/{snippet}/{name}" download="{name}">Download {name}</a>']
     if explored:
         parts.append(f"<a href={quote_href(explored)}>open in Compiler Explorer</a>")
@@ -250,8 +225,6 @@ def source_links(
 # The reference of the tooling: what modules and their public names say of themselves. Only what
 # has a docstring is there, and no name with a `_`. Files are parsed and never imported. The
 # snippets' reference, with signatures, is mkdocstrings'.
-
-Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def render_reference(package: Path) -> str:
@@ -283,9 +256,9 @@ def _render_module(source: bytes, stem: str) -> str:
 
 def _documented_names(
     nodes: Iterable[ast.stmt], before: str = ""
-) -> Iterator[tuple[str, Named, str]]:
+) -> Iterator[tuple[str, syntax.Definition, str]]:
     for node in nodes:
-        if not isinstance(node, Named) or node.name.startswith("_"):
+        if not isinstance(node, syntax.Definition) or node.name.startswith("_"):
             continue
         if said := ast.get_docstring(node):
             yield f"{before}{node.name}", node, said

@@ -83,13 +83,12 @@ def series_letter(index: int) -> str:
 
 def fit_text(words: str, room: float) -> str:
     """`words` cut with an ellipsis to fit `room` units of width."""
-    width, kept = 0.0, ""
-    for character in words:
+    width = 0.0
+    for place, character in enumerate(words):
         width += TEXT * (BROAD if ord(character) < 0x2E80 else 1.0)
         if width > room:
-            return kept[:-1].rstrip() + "…"
-        kept += character
-    return kept
+            return words[: max(place - 1, 0)].rstrip() + "…"
+    return words
 
 
 def spread_labels(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -6,8 +6,7 @@ A browser runs it for calculators, so it imports core alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from warpshelf.core import units
 from warpshelf.core.markup import escape_markdown, quote_attribute
@@ -41,10 +40,7 @@ def make_cell(text: str, note: str = "", attributes: str = "") -> Cell:
 def table_row(
     name: str, cells: Iterable[str], note: str = "", attributes: str = "", head: str = ""
 ) -> str:
-    """A row: its name with a note, then cells: what is no Cell becomes one.
-
-    `attributes` are those of the row, `head` those of the cell with its name.
-    """
+    """A row: its name with a note, then cells: what is no Cell becomes one."""
     rest = "".join(cell if isinstance(cell, Cell) else make_cell(cell) for cell in cells)
     return f'<tr{attributes}><th scope="row"{head}>{add_note(name, note)}</th>{rest}</tr>'
 
@@ -142,8 +138,7 @@ DRAWN = (1e-30, 1e30)  # rates beyond are nobody's, and no scale holds them
 COUNTED = {"B/s": "Bytes", "FLOP/s": "FLOPs"}  # what is counted in a rate
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """What limits a case: `amount` bytes or FLOPs in `unit`, with the limits known for it."""
 
     amount: float
@@ -165,8 +160,7 @@ class Bound:
         ]
 
 
-@dataclass(frozen=True)
-class RatePoint:
+class RatePoint(NamedTuple):
     """One measured rate, with the rates at p80 and p20 of the time around it."""
 
     x: float
@@ -180,6 +174,11 @@ def rate_point(x: float, limit: Bound, time: Time | None) -> RatePoint | None:
     rates = [limit.rate(time[key]) for key in ("median", "p80", "p20")] if time else []
     known = [rate for rate in rates if rate is not None and DRAWN[0] < rate < DRAWN[1]]
     return RatePoint(x, *known) if len(known) == 3 else None
+
+
+def case_cost(case: Case, unit: str) -> Bound:
+    """What is counted of `case` in `unit`, without a limit."""
+    return Bound(units.finite_float(case.get(COUNTED.get(unit, "").lower())) or 0.0, unit)
 
 
 def case_bounds(record: Mapping[str, Any], case: Case) -> tuple[Bound, Bound]:

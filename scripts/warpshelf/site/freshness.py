@@ -77,8 +77,7 @@ def _check_digest(project: Project) -> str | None:
     docs = (path for path in docs if path.name != LISTS)
     names = sorted(os.fspath(path) for path in (*docs, *_walk_files(project.recipes)))
     mutants = _walk_files(project.root / "tests" / "snippets" / "mutants")
-    today = datetime.now(UTC).date().isoformat()
-    sources = source_digest(project)
+    today, sources = datetime.now(UTC).date().isoformat(), source_digest(project)
     paths = (*mutants, project.root / ".vscode" / "settings.json")
     return sources and _hash_files(paths, "\0".join((sources, today, *names)))
 
@@ -93,7 +92,11 @@ def source_digest(project: Project) -> str | None:
         python,
         *(path for path in docs if path.suffix in READ and path.name != LISTS),
         *_walk_files(project.snippets),
-        *(path for path in _walk_files(Path(__file__).parents[1]) if path.suffix == ".py"),
+        *(
+            path
+            for path in _walk_files(Path(__file__).parents[1])
+            if path.suffix in (".py", ".html")
+        ),
     )
     return _hash_files(paths, history.history_fingerprint(project))
 

@@ -32,15 +32,15 @@ from warpshelf.records.history import History
 from warpshelf.records.ledger import CPU
 from warpshelf.records.schema import Record
 from warpshelf.records.store import TimeDifference, key_slug
-from warpshelf.render import listings
+from warpshelf.render import figures, listings
 from warpshelf.render.fragments import KEYS
-from warpshelf.site import build_snippet_pages, project_content
-from warpshelf.site.build_snippet_pages import EMBED, find_embeds
-from warpshelf.site.project_content import ProjectContent
+from warpshelf.site import project_content
+from warpshelf.site.project_content import EMBED, ProjectContent, find_embeds
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+\.md)(?:#[^)\s]*)?\)")
 FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)`*~*\s*$", re.M | re.S)
 LISTING = re.compile(r"^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)`*~*\s*$", re.M | re.S)
+READING = r"reading/(?P<id>.*?)(?:\.md)?"
 PICTURE = r"(?P<id>[^/]+)/(?P<name>(?:timelines|grids)/[^/]+)\.md"
 STEP = r"(?P<id>[a-z][a-z0-9_]*)/steps/(?P<old>[a-z][\w-]*)/(?P<new>[a-z][\w-]*)\.md"
 LINES = re.compile(r"\d*:\d*|\d+")  # in the place of a section's name
@@ -53,7 +53,7 @@ def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
     """
     held = project_content.load_project(project)
     ids = {one.id for one in held.snippets}
-    shown = build_snippet_pages.snippet_links(held.pages, ids)
+    shown = project_content.snippet_links(held.pages, ids)
     past = history.read_history(project, newest=history.NEWEST)
     anchors: dict[str, set[str]] = {}  # of snippets, by the page that shows them
     for link in shown.values():
@@ -75,7 +75,7 @@ def _check_snippet(
     """What is wrong around a snippet whose own source is valid."""
     path = one.project.relative_path(one.path)
     yield from mutants.check_mutants(one)
-    yield from build_snippet_pages.check_claims(one, shelf)
+    yield from project_content.check_claims(one, shelf)
     records, wrong = store.load_records(one)
     yield from wrong
     committed = records.get(CPU)
@@ -102,14 +102,14 @@ def _check_snippet(
         yield Finding(path, None, "is not on any page", mend)
     for name in one.readings:
         if name not in shelf.readings and name not in shelf.refused:
-            mend = build_snippet_pages.suggest_reading(name, shelf)
+            mend = project_content.suggest_reading(name, shelf)
             yield Finding(path, 1, f"its Source {name!r} is not a reading", mend)
     for stray in sorted(one.results.glob("*")):
         if stray.suffix != ".json" and stray.name not in (store.PACK, store.ATTESTATIONS):
             where = one.project.relative_path(stray)
             yield Finding(where, None, "is not a record", "remove it")
     yield from _check_views(one, current)
-    yield from build_snippet_pages.check_rivals(one)
+    yield from project_content.check_rivals(one)
     yield from _check_slowdowns(one, past)
 
 
@@ -126,7 +126,7 @@ def _check_views(one: Snippet, record: Record | None) -> Iterator[Finding]:
         return
     where = one.project.relative_path(one.results / store.PACK)
     again = f"run `shelf run --force {one.id}` and commit {where}"
-    passed = {result["name"] for _, result in build_snippet_pages.passed_results(record)}
+    passed = {result["name"] for _, result in figures.passed_results(record)}
     due = set()
     for target in record.get("targets", ()):
         sm = architectures.sm_version(target)
@@ -173,22 +173,12 @@ def _check_slowdowns(one: Snippet, past: History) -> Iterator[Finding]:
             yield Finding(where, None, what, mend)
 
 
-def embedded_readings(written: Mapping[str, Page]) -> list[str]:
-    """The ids of readings that a page shows by itself, by `reading/<id>.md`."""
-    return sorted({match[1] for _, match in find_embeds(written, r"reading/(.*?)(?:\.md)?")})
-
-
 def embedded_pictures(written: Mapping[str, Page]) -> dict[str, list[str]]:
     """The pictures that pages embed, by snippet: `timelines/gpipe` of `<id>/timelines/gpipe.md`."""
     found: dict[str, set[str]] = {}
     for _, named in find_embeds(written, PICTURE):
         found.setdefault(named["id"], set()).add(named["name"])
     return {one: sorted(names) for one, names in found.items()}
-
-
-def embedded_steps(written: Mapping[str, Page]) -> list[tuple[str, str, str]]:
-    """Each step from one section of a snippet to another that a page embeds."""
-    return sorted({(it["id"], it["old"], it["new"]) for _, it in find_embeds(written, STEP)})
 
 
 def _check_pages(held: ProjectContent) -> Iterator[Finding]:
@@ -243,13 +233,10 @@ class _Embeds:
         """The pictures of each snippet's present code; None where no record tells them."""
         found: dict[str, set[str] | None] = {}
         pictured = embedded_pictures(self.held.pages)
-        for one in self.held.snippets:
-            if one.id in pictured:
-                record = store.current_record(one, CPU)
-                told = [
-                    (k, row) for k in ("timelines", "grids") for row in (record or {}).get(k, ())
-                ]
-                found[one.id] = {f"{k}/{row['name']}" for k, row in told} if record else None
+        for one in (one for one in self.held.snippets if one.id in pictured):
+            record = store.current_record(one, CPU)
+            rows = ((k, row) for k in ("timelines", "grids") for row in (record or {}).get(k, ()))
+            found[one.id] = {f"{k}/{row['name']}" for k, row in rows} if record else None
         return found
 
     def find_problem(self, target: str) -> str | None:
@@ -259,7 +246,7 @@ class _Embeds:
         first, _, rest = name.partition("/")
         stem = rest.removesuffix(".md")
         page, picture = self.held.pages.get(name.removesuffix(".md")), re.fullmatch(PICTURE, target)
-        is_there = any(one.id == first for one in self.held.snippets)
+        snippet = next((one for one in self.held.snippets if one.id == first), None)
         if first in ("readings", "start"):
             good = stem in shelf.topics or (first == "readings" and stem in ("all", "every"))
             what = f"embeds the readings of {stem!r}, which is not a topic"
@@ -274,18 +261,22 @@ class _Embeds:
             what = f"embeds the calculator of {stem!r}, which has none"
         elif first in ("glossary", "home", "paths", "reference", "results"):
             return None
-        elif picture and not is_there:
+        elif picture and snippet is None:
             return f"embeds a picture of the snippet {first!r}, which does not exist"
         elif picture:
             known = self.pictures_drawn.get(first)
             good = known is None or picture["name"] in known  # without a record, none can tell
             what = f"embeds {name!r}, but {first} draws no picture of that name"
-        elif is_there and (step := re.fullmatch(STEP, target)):
-            return self._step_problem(*step.groups())
+        elif snippet and (step := re.fullmatch(STEP, target)):
+            try:
+                listings.render_step(project_content.code_listings(snippet), *step.group(2, 3))
+            except ValueError as error:
+                return f"embeds a step of {first}, but its files have {error}"
+            return None
         elif any((at / name).is_file() for at in (project.docs / "assets", project.recipes)):
             return None
         elif stem in KEYS and rest.endswith(".md"):
-            good, what = is_there, f"embeds the snippet {first!r}, which does not exist"
+            good, what = bool(snippet), f"embeds the snippet {first!r}, which does not exist"
         elif not (project.snippets / name).is_file():
             return f"embeds {name!r}, which is neither a fragment nor a file of snippets/"
         elif not section or LINES.fullmatch(section):
@@ -295,14 +286,6 @@ class _Embeds:
             good = f"[start:{section}]" in text
             what = f"embeds the section {section!r}, which {name} does not mark"
         return None if good else what
-
-    def _step_problem(self, name: str, old: str, new: str) -> str | None:
-        snippet = next(one for one in self.held.snippets if one.id == name)
-        try:
-            listings.render_step(build_snippet_pages.code_listings(snippet), old, new)
-        except ValueError as error:
-            return f"embeds a step of {name}, but its files have {error}"
-        return None
 
     def suggest_target(self, target: str) -> str:
         """What to embed instead of `target`."""

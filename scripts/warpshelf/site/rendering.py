@@ -25,11 +25,11 @@ from warpshelf.readings.model import Shelf
 from warpshelf.records import bundle, history, ledger, schema
 from warpshelf.records.schema import Record
 from warpshelf.records.store import key_slug
-from warpshelf.render import evidence, listings, machine_comparison, results, snippet_page
+from warpshelf.render import fragments, listings, results, snippet_page
+from warpshelf.render.figures import passed_results
 from warpshelf.render.fragments import build_fragments, render_pictures
 from warpshelf.render.snippet_page import MachineState, SnippetPage
-from warpshelf.site import build_snippet_pages, inspection, project_content
-from warpshelf.site.build_snippet_pages import passed_results
+from warpshelf.site import inspection, project_content
 from warpshelf.site.project_content import ProjectContent
 
 PUBLISHED = ("measured", "verified", "compiled")
@@ -45,14 +45,14 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     """
     held = project_content.load_project(project)
     findings = list(held.findings)
-    links = build_snippet_pages.snippet_links(held.pages, (one.id for one in held.snippets))
+    links = project_content.snippet_links(held.pages, (one.id for one in held.snippets))
     book, past = ledger.load_ledger(project), history.read_history(project)
     shown: list[SnippetPage] = []
     views: dict[str, bytes] = {}
     sources: dict[str, str | bytes] = {}
     for one in held.snippets:
         if ID.fullmatch(one.id):
-            page, wrong = build_snippet_pages.build_snippet_page(
+            page, wrong = project_content.build_snippet_page(
                 one, held.shelf, book, held.settings.repository, past
             )
             shown.append(page)
@@ -69,10 +69,10 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     texts: dict[str, str] = {}
     records: dict[str, str] = {}
     drawn = inspection.embedded_pictures(held.pages)
-    for name, old, new in inspection.embedded_steps(held.pages):
-        code = next((page.code for page in shown if page.id == name), ())
+    for _, match in project_content.find_embeds(held.pages, inspection.STEP):
+        code = next((page.code for page in shown if page.id == match["id"]), ())
         with suppress(ValueError):  # the check says what is wrong, and the build what is missing
-            texts[f"{name}/steps/{old}/{new}.md"] = listings.render_step(code, old, new)
+            texts[match[0]] = listings.render_step(code, match["old"], match["new"])
     for page in shown:
         for piece, text in build_fragments(page).items():
             texts[f"{page.id}/{piece}.md"] = text + "\n"
@@ -96,20 +96,18 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     texts |= {
         "home/shelf.md": render_counts(held.shelf, shown),
         "home/result.md": render_result(shown, links),
-        "home/machines.md": render_machines(shown),
-        "home/invitation.md": render_invitation(shown),
         "results/summary.md": results.render_counts(shown),
         "results/overview.md": results.results_table(shown, links),
-        "results/machines.md": machine_comparison.side_by_side(shown),
+        "results/machines.md": results.side_by_side(shown),
         "results/reach.md": results.architecture_tables(shown, links),
-        "results/note.md": results.gpu_note(shown),
+        **results.gpu_texts(shown),
     }
     proofs = {}
     for page in shown:
         link = links.get(page.id)
         topic = held.pages.get((link or "").partition(".md")[0].lstrip("/"))
         back = str(topic.meta.get("title", topic.where)) if topic else "Home"
-        proofs[f"{page.id}.html"] = evidence.render_evidence(page, link, back)
+        proofs[f"{page.id}.html"] = fragments.render_evidence(page, link, back)
     folders: dict[Path, Mapping[str, str | bytes]] = {
         project.published_evidence: proofs,
         project.fragments: {name: mark_unread(text) for name, text in texts.items()},
@@ -152,13 +150,15 @@ def _mirror_folder(folder: Path, texts: Mapping[str, str | bytes]) -> int:
 
 def _render_lists(held: ProjectContent, links: Mapping[str, str]) -> dict[str, str]:
     """The reading lists, and single readings where pages show them."""
-    every = reading_lists.all_readings_link(held.pages)
+    page = reading_lists.EVERY_PAGE
+    every = f"/{page}" if page.removesuffix(".md") in held.pages else None
     around = ReadingContext(held.shelf, links, held.health, every)
     exported = held.settings.address is not None
+    single = project_content.find_embeds(held.pages, inspection.READING)
     return {
         **reading_lists.render_lists(around, held.settings.repository, exports=exported),
         reading_lists.EVERY_FRAGMENT: reading_lists.all_readings_list(around, exports=exported),
-        **reading_lists.single_entries(around, inspection.embedded_readings(held.pages)),
+        **reading_lists.single_entries(around, sorted({match["id"] for _, match in single})),
         "readings/all.md": reading_lists.render_contents(held.shelf),
     }
 
@@ -202,21 +202,6 @@ def render_counts(shelf: Shelf, shown: Sequence[SnippetPage]) -> str:
     return f'<ul class="ws-counts">{items}</ul>\n'
 
 
-def render_machines(shown: Sequence[SnippetPage]) -> str:
-    """On which machines the results were taken, in a sentence of a paragraph."""
-    found = results.count_snippets(shown)
-    if not found.gpus:
-        return "So far all are from a CPU: no GPU has been measured yet.\n"
-    return f"{escape_markdown(found.gpu_sentence)}\n"
-
-
-def render_invitation(shown: Sequence[SnippetPage]) -> str:
-    """What somebody with a GPU can add."""
-    if results.count_snippets(shown).gpus:
-        return "Run the shelf on your machine, see it beside the others, and hand in its times.\n"
-    return "No times are recorded yet. Run the shelf on your machine and hand in the first.\n"
-
-
 def _count_passed(state: MachineState) -> int:
     return len(passed_results(state.known)) + len(state.known.get("facts", ()))
 
@@ -252,10 +237,7 @@ def render_result(shown: Sequence[SnippetPage], links: Mapping[str, str]) -> str
 
 
 def _result_rows(record: Record) -> list[tuple[str, str]]:
-    """Our best rate over the timed memory-bound cases, and the worst error of each dtype.
-
-    Each error stands beside its tolerance.
-    """
+    """Our best rate over the timed memory-bound cases, and the worst error of each dtype."""
     passed = passed_results(record)
     rates = [
         (c["bytes"] / r["time"]["median"], r["name"], units.case_labels([c["case"]])[0])
@@ -289,11 +271,8 @@ def render_calculators(
     project: Project, written: Mapping[str, Page], shelf: Shelf, shown: Sequence[SnippetPage],
     snippet_pages: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, str | bytes], list[Finding]]:  # fmt: skip
-    """Every calculator that a page shows, with the results of its defaults.
-
-    Returns the fragments by name, the files for the browser by name, and what was found wrong.
-    """
-    embeds = build_snippet_pages.find_embeds(written, CALCULATOR)
+    """Every calculator that a page shows, with the results of its defaults."""
+    embeds = project_content.find_embeds(written, CALCULATOR)
     where = {match["id"]: f"{page.where}.md" for page, match in embeds}
     there = [name for name in runtime.list_calculators(project) if name in where]
     fragments = {f"calculators/{name}.md": WITHHELD for name in there}
@@ -303,27 +282,23 @@ def render_calculators(
     models = {page.id: page for page in shown}
     for name, one in described.items():
         path = f"snippets/{name}/{runtime.CALCULATOR}"
-        findings.extend(Finding(path, None, fault, "fix it") for fault in one.faults)
-        if not one.faults and name in models:
-            texts = [
-                file.read_text("utf-8") for file in runtime.model_files(project, name).values()
-            ]
-            link = snippet_pages.get(name)
-            contexts[name] = {  # what its answers link to, and how far its predictions were off
-                "sources": {
-                    id_: [reading.title, _site_address(reading.target)]
-                    for id_, reading in sorted(shelf.readings.items())
-                    if any(f'"{id_}"' in text for text in texts)
-                },
-                "bands": error_bands(models[name]),
-                "page": link and _site_address(link),
+        findings.extend(Finding(path, None, fault, "fix it") for fault in one["faults"])
+        if not one["faults"] and name in models:
+            read = (file.read_text("utf-8") for file in runtime.model_files(project, name).values())
+            text, link = "".join(read), snippet_pages.get(name)
+            sources = {
+                id_: [reading.title, _site_address(reading.target)]
+                for id_, reading in sorted(shelf.readings.items())
+                if f'"{id_}"' in text
             }
-            sources = contexts[name]["sources"]
+            # What its answers link to, and how far its predictions were off.
+            page = link and _site_address(link)
+            bands = error_bands(models[name])
+            contexts[name] = {"sources": sources, "bands": bands, "page": page}
             findings.extend(_unknown_references(path, one, models[name], sources))
     if not contexts:
         return fragments, {}, findings
-    text = runtime.models_text(project, contexts)
-    file = runtime.models_name(text)
+    file, text = runtime.models_file(project, contexts)
     files: dict[str, str | bytes] = {file: text}
     addresses, weight = {}, 0
     if python := runtime.cached_runtime(project):  # without it, nothing is asked for
@@ -333,7 +308,7 @@ def render_calculators(
     for name, context in contexts.items():
         one, root = described[name], places.OnPage(where[name]).relative_link("/index.md")
         fragments[f"calculators/{name}.md"] = form.render_calculator(
-            name, one.inputs, one.result, context, root, addresses, weight
+            name, one["inputs"], one["result"], context, root, addresses, weight
         )
     return fragments, files, findings
 
@@ -345,10 +320,7 @@ def _site_address(target: str) -> str:
 
 
 def error_bands(page: SnippetPage) -> dict[str, dict[str, float]]:
-    """The largest error of half, nine in ten and all of a model's predictions, by data set.
-
-    Rows used to fit a constant of the model do not count.
-    """
+    """The largest error of half, nine in ten and all of a model's predictions, by data set."""
     states = page.select_states("measured", "verified")
     offered = (s.record["predictions"] for s in states if s.record and "predictions" in s.record)
     bands = {}
@@ -371,7 +343,7 @@ def _unknown_references(
         for key in ("facts", "predictions", "goals")
         for fact in state.known.get(key, ())
     }
-    for row in one.result["rows"]:
+    for row in one["result"]["rows"]:
         if facts and row["test"] not in facts:
             what = f"the line {row['name']!r} names the fact {row['test']!r}, which is unknown"
             yield Finding(path, None, what, "name a fact of cases.py")

@@ -25,10 +25,7 @@ KINDS = (".yml", ".py", ".cu", ".cuh", ".hpp", ".h", ".json", ".md")
 
 
 def serve_site(project: Project, address: str) -> int:
-    """Serve with live reload: MkDocs rebuilds pages, the watcher renders readings and snippets.
-
-    If torch is installed, a snippet whose code changed is run again first.
-    """
+    """Serve with live reload: MkDocs rebuilds pages, the watcher renders readings and snippets."""
     build.require_builder("mkdocs")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # MkDocs must end with this process
     build.report_fragments(project)
