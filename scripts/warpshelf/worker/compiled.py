@@ -288,7 +288,12 @@ class CompileInputs:
 
 
 def compile_figures(
-    proof: Obligations, snippet_id: str, *, has_cuda: bool, needs: dict[str, Any]
+    proof: Obligations,
+    snippet_id: str,
+    *,
+    has_cuda: bool,
+    archs: tuple[str, ...] = ARCHS,
+    needs: dict[str, Any],
 ) -> list[Row]:
     """The record's "compiled" rows: one by variant, kernel and architecture that NEEDS covers, in
     this order. RuntimeError naming snippet, variant and case if a call or a compilation fails.
@@ -310,11 +315,11 @@ def compile_figures(
         matrix = old["matrix_instructions"] or used.matrix_instructions
         rows[key] = {**worst, "matrix_instructions": matrix}
 
-    recorder = LaunchRecorder(ARCHS[0])
+    recorder = LaunchRecorder(archs[0])
     with recorder.recording(has_cuda):
         for case, variants in plan_calls(proof):
             inputs = None
-            for variant, arch in itertools.product(variants, ARCHS):
+            for variant, arch in itertools.product(variants, archs):
                 if not is_covered(needs, variant, sm_version(arch)):
                     continue
                 inputs = inputs or CompileInputs(proof, case)
@@ -335,7 +340,7 @@ def compile_figures(
                 whole = used.with_dynamic(shared)
                 add_row((variant, name, arch), "CUDA C++", compiler, whole)
     order = list(proof.variants)
-    places = {key: (order.index(key[0]), key[1], ARCHS.index(key[2])) for key in rows}
+    places = {key: (order.index(key[0]), key[1], archs.index(key[2])) for key in rows}
     return [rows[key] for key in sorted(rows, key=places.__getitem__)]
 
 
