@@ -24,6 +24,7 @@ PARTS = ("kernels", "models", "training", "tools", "sessions")
 CODE = {  # variables of a program that a page, or the pages of a folder, speak of
     "kernels/attention/": {"M", "N", "(B, H, S, D)", "(B, S, H, D)", "(T, H, D)"},
     "kernels/bank-conflicts/": {"b"},
+    "kernels/blackwell/": {"a0", "b0"},
     "kernels/gemm/": {"x", "y", ".T", "a", "b"},
     "kernels/normalization/": {"x * x"},
     "kernels/stencils/": {"n"},

@@ -208,7 +208,7 @@ def test_no_page_shows_a_section_twice() -> None:
                 opened = f"{one.id}/{item.name}:{listings.open_section(item.text, one.kind)}"
                 twice += [f"{page.where}: {opened}"] if f'"{opened}"' in page.text else []
                 seen += 1
-    assert twice == [] and seen > 3
+    assert twice == [] and seen >= 3
 
 
 def test_pages_are_found_by_what_they_embed(trial: Trial) -> None:
