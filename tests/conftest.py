@@ -385,7 +385,7 @@ def site(builder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
                 capture_output=True,
                 text=True,
-                timeout=240,
+                timeout=480,
                 check=False,
             )
             said.write_text(f"{done.stdout}{done.stderr}" if done.returncode else "")
