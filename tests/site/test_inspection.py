@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import LIST, ROOT, TOPIC, Trial, sound_snippet
 from made_up_records import make_grids, make_honest, make_record, make_timelines
 
@@ -89,6 +90,26 @@ def test_the_sound_project_builds(sound_trial: Trial) -> None:
     assert "A paper on products" in html and "matmul" in html
 
 
+def test_the_build_writes_the_list_of_a_folder_and_leaves_a_page_of_somebody(
+    sound_trial: Trial,
+) -> None:
+    add_folder(sound_trial, "see_also: [a-paper]\ntags: [sums]\n")
+    page = sound_trial.root / "docs/kernels/sums/readings.md"
+    assert sound_trial.run_shelf("site", "--render-only").returncode == 0
+    assert yaml.safe_load(page.read_text().split("---")[1])["title"] == "On: sums: readings"
+    assert page.read_text().count('--8<-- "reading') == 2
+    assert sound_trial.run_shelf("check").returncode == 0
+    edit_file(sound_trial.root / "docs/kernels/sums/index.md", "[a-paper]", "[]")
+    assert sound_trial.run_shelf("site", "--render-only").returncode == 0
+    assert page.read_text().count('--8<-- "reading') == 1
+    page.write_text("# Mine\n")
+    assert sound_trial.run_shelf("site", "--render-only").returncode == 1
+    assert page.read_text() == "# Mine\n"
+    page.unlink()
+    (sound_trial.root / "docs/kernels/sums.yml").unlink()
+    assert sound_trial.run_shelf("site", "--render-only").returncode == 0 and not page.exists()
+
+
 @pytest.mark.parametrize(("kind", "name"), [("timelines", "pair"), ("grids", "padded")])
 def test_a_picture_stands_until_its_record_is_stale(
     sound_trial: Trial, kind: str, name: str
@@ -153,6 +174,21 @@ def unknown_source(trial: Trial) -> None:
 
 def list_without_page(trial: Trial) -> None:
     trial.add_page("kernels/sums.yml", LIST.replace("products", "sums").replace("a-p", "b-p"))
+
+
+def add_folder(trial: Trial, front: str = "") -> None:
+    """A topic that is a folder, with a list of its own."""
+    trial.add_page("kernels/sums.yml", LIST.replace("products", "sums").replace("a-p", "b-p"))
+    trial.add_page("kernels/sums/index.md", f'---\ntitle: "On: sums"\n{front}---\n\n# Sums\n')
+
+
+def page_of_the_build(trial: Trial) -> None:
+    add_folder(trial)
+    trial.add_page("kernels/sums/readings.md", "# Mine\n")
+
+
+def no_such_reading_elsewhere(trial: Trial) -> None:
+    add_folder(trial, "see_also: [a-paper, no-paper]\n")
 
 
 def broken_link(trial: Trial) -> None:
@@ -251,6 +287,8 @@ FAULTS: list[tuple[Callable[[Trial], None], str]] = [
     (on_no_page, "snippets/sound/sound.py: is not on any page; embed it on a page with `--8<--"),
     (unknown_source, "snippets/sound/sound.py:1: its Source 'a-pape' is not a reading; write a"),
     (list_without_page, "docs/kernels/sums.yml: has no page beside it; write docs/kernels/sums.md"),
+    (page_of_the_build, "docs/kernels/sums/readings.md: is a page that the build writes; say it"),
+    (no_such_reading_elsewhere, "docs/kernels/sums/index.md: embeds the reading 'no-paper', which"),
     (broken_link, f"docs/{TOPIC}.md:3: links to index.md, which is not a page; fix it"),
     (broken_absolute_link, f"docs/{TOPIC}.md:3: links to /kernels/index.md, which is not a page"),
     (no_such_snippet, "docs/index.md:4: embeds the snippet 'sounds', which does not exist; "),

@@ -12,22 +12,11 @@ from typing import Any
 import yaml
 
 from warpshelf.core.findings import Finding
-from warpshelf.core.project import LIST, Project
+from warpshelf.core.project import LIST, MADE, Project, is_made
 
 FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?$", re.MULTILINE | re.DOTALL)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-LIST_PAGE = """\
----
-title: "{title}: readings"
-description: "What to read on {title}: every entry of the shelf, with what it is good for."
-tags: [{tags}]
----
-
-# Readings
-
---8<-- "readings/{where}.md"
-"""
-ALSO = "\nThese stand under other topics, and belong here as well.\n"
+ALSO = "These stand under other topics, and belong here as well."
 
 
 @dataclass(frozen=True)
@@ -57,21 +46,22 @@ def list_page(overview: Page) -> Page:
 
     Its front matter follows the overview's, whose `see_also` names readings of other topics.
     """
-    where = overview.where.removesuffix("/index")
-    meta, also = overview.meta, overview.meta.get("see_also") or ()
-    text = LIST_PAGE.format(
-        title=meta.get("title", where), tags=", ".join(meta.get("tags") or ()), where=where
-    )
-    text += ALSO * bool(also) + "".join(f'\n--8<-- "reading/{name}.md"\n' for name in also)
-    front = FRONT.match(text)
-    meta = yaml.load(front["yaml"], Loader=LOADER) if front else {}
+    where, given = overview.where.removesuffix("/index"), overview.meta
+    title = given.get("title", where)
+    said = f"What to read on {title}: every entry of the shelf, with what it is good for."
+    meta = {"title": f"{title}: readings", "description": said, "tags": given.get("tags", [])}
+    front = yaml.safe_dump(meta, allow_unicode=True, sort_keys=False, width=1000)
+    also = [f"reading/{name}.md" for name in given.get("see_also", [])]
+    parts = ["# Readings", f'--8<-- "readings/{where}.md"']
+    parts += [ALSO] * bool(also) + [f'--8<-- "{name}"' for name in also]
+    text = f"{MADE}{front}---\n\n" + "\n\n".join(parts) + "\n"
     return Page(f"{where}/{LIST}", overview.path, meta, text, made=True)
 
 
 def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
     """Every page by its `where`, and what cannot be read of their front matter.
 
-    The page of a folder's list is made from its overview, whether its file is there or not.
+    The page of a folder's list is made from its overview, whether the build has written it or not.
     """
     pages: dict[str, Page] = {}
     findings: list[Finding] = []
@@ -79,7 +69,7 @@ def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
         inside = file.relative_to(project.docs)
         if not file.is_file() or any(name.startswith(".") for name in inside.parts):
             continue  # MkDocs passes over hidden files as well
-        if file.stem == LIST:
+        if is_made(file):
             continue
         path = project.relative_path(file)
         where = inside.with_suffix("").as_posix()
@@ -93,10 +83,15 @@ def load_pages(project: Project) -> tuple[dict[str, Page], list[Finding]]:
                 what = f"the front matter is not YAML: {getattr(error, 'problem', None) or error}"
                 line = mark.line + 2 if mark else 1
                 findings.append(Finding(path, line, what, "quote the value, or fix the indent"))
-        page = pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)
-        if file.stem == "index" and file.parent.with_suffix(".yml").is_file():
-            made = list_page(page)
-            pages[made.where] = made
+        pages[where] = Page(where, path, meta if isinstance(meta, dict) else {}, text)
+    for page in [one for one in pages.values() if one.where.endswith("/index")]:
+        if not (project.docs / page.where).parent.with_suffix(".yml").is_file():
+            continue
+        made = list_page(page)
+        if written := pages.get(made.where):
+            mend = f"say it in {page.path} (`see_also` names more readings), and remove the file"
+            findings.append(Finding(written.path, None, "is a page that the build writes", mend))
+        pages[made.where] = made
     return pages, findings
 
 

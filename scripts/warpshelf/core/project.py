@@ -8,6 +8,12 @@ from pathlib import Path
 from warpshelf.core.findings import Finding, ShelfError
 
 LIST = "readings"  # the page of a topic's folder that has its list; the build writes it
+MADE = "---\n# The build writes this page: what is changed here is lost.\n"  # how it begins
+
+
+def is_made(page: Path) -> bool:
+    """Whether the build has written a page below docs/."""
+    return page.stem == LIST and page.is_file() and page.read_bytes().startswith(MADE.encode())
 
 
 class Project:

@@ -22,13 +22,12 @@ from typing import Any
 
 from warpshelf.core.files import dump_json, shape_problem, write_atomically
 from warpshelf.core.findings import Finding
-from warpshelf.core.project import LIST, Project
+from warpshelf.core.project import LIST, Project, is_made
 from warpshelf.live import runtime
 from warpshelf.records import history
 
 MAKES = re.compile("mkdocs|zensical|markdown$|pymdown|pygments|jinja2", re.IGNORECASE)
 SHOWN = (".py", ".cu", ".cuh", ".h")  # what pages include of snippets
-LISTS = f"{LIST}.md"  # pages below docs/ that a rendering writes
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
 FINDINGS = [{"path": str, "line": (int, type(None)), "what": str, "mend": str}]
 SHAPES: dict[str, dict[str, Any]] = {  # of the notes
@@ -74,7 +73,7 @@ def cached_check(project: Project) -> tuple[list[Finding], list[str]]:
 def _check_digest(project: Project) -> str | None:
     """The digest of all that a check reads, and of the names of what pages may embed."""
     docs = _walk_files(project.docs, project.published)
-    docs = (path for path in docs if path.name != LISTS)
+    docs = (path for path in docs if not is_made(path))
     names = sorted(os.fspath(path) for path in (*docs, *_walk_files(project.recipes)))
     mutants = _walk_files(project.root / "tests" / "snippets" / "mutants")
     today, sources = datetime.now(UTC).date().isoformat(), source_digest(project)
@@ -90,7 +89,7 @@ def source_digest(project: Project) -> str | None:
         project.root / "mkdocs.yml",
         project.ledger,
         python,
-        *(path for path in docs if path.suffix in READ and path.name != LISTS),
+        *(path for path in docs if path.suffix in READ and not is_made(path)),
         *_walk_files(project.snippets),
         *(
             path
@@ -105,7 +104,7 @@ def output_digest(project: Project) -> str | None:
     """The digest of all that a rendering writes; None where a file cannot be read."""
     folders = (project.fragments, *project.published)
     inner = (path for folder in folders for path in _walk_files(folder))
-    lists = sorted(project.docs.rglob(LISTS))
+    lists = sorted(filter(is_made, project.docs.rglob(f"{LIST}.md")))
     return _hash_files((project.docs / "llms.txt", *lists, *inner))
 
 

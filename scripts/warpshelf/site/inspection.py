@@ -193,11 +193,13 @@ def _check_pages(held: ProjectContent) -> Iterator[Finding]:
             base = held.project.docs if target[0] == "/" else (held.project.root / where).parent
             linked = Path(os.path.normpath(base / target.lstrip("/")))
             if linked not in made and not linked.is_file():
-                line = plain.count("\n", 0, match.start()) + 1
-                yield Finding(where, line, f"links to {target}, which is not a page", "fix it")
+                number = plain.count("\n", 0, match.start()) + 1
+                yield Finding(where, number, f"links to {target}, which is not a page", "fix it")
         listings = [match.span() for match in LISTING.finditer(text)]
         for match in EMBED.finditer(text):  # what stands in a fence is embedded as well
-            target, line = match["target"], text.count("\n", 0, match.start()) + 1
+            target = match["target"]
+            # A page that is made stands for the front matter of its overview.
+            line = None if page.made else text.count("\n", 0, match.start()) + 1
             # Code must stand in a fence; Markdown and pictures need none.
             is_code = Path(target.partition(":")[0]).suffix not in (".md", ".svg", ".html")
             fenced = any(first < match.start() < last for first, last in listings)

@@ -19,6 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 from mkdocs.__main__ import cli
 from mkdocs.commands import build
@@ -58,6 +59,7 @@ class Fork:
     def __init__(self, pages: Sequence[Page], work: Callable[[Page], Any]) -> None:
         self.folder = TemporaryDirectory(prefix="pages-")
         self.end = Path(self.folder.name, "end")
+        self.parent = os.getpid()
         self.child = os.fork() if hasattr(os, "fork") and (os.cpu_count() or 1) > 1 else -1
         if self.child == 0:
             try:
@@ -66,13 +68,13 @@ class Fork:
                 os._exit(0)
 
     def _file(self, page: Page) -> Path:
-        return Path(self.folder.name, page.file.src_uri.replace("/", "\n"))
+        return Path(self.folder.name, quote(page.file.src_uri, safe=""))
 
     def _work_backwards(self, pages: Sequence[Page], work: Callable[[Page], Any]) -> None:
         said: SimpleQueue[logging.LogRecord] = SimpleQueue()
         LOG.handlers = [QueueHandler(said)]
         for page in reversed(pages):
-            if self.end.exists():
+            if self.end.exists() or os.getppid() != self.parent:
                 return
             made = work(page)
             data = pickle.dumps((made, [said.get() for _ in range(said.qsize())]))
@@ -95,6 +97,7 @@ class Fork:
         if self.child > 0:
             self.end.touch()
             os.waitpid(self.child, 0)
+            self.child = -1
         self.folder.cleanup()
 
 
@@ -105,11 +108,8 @@ class ParallelBuild:
         self.fork: Fork | None = None
         self.built: set[Path] = set()
         self.site = Path()
-        self.populate, self.render, self.build = (
-            build._populate_page,
-            Page.render,
-            build._build_page,
-        )
+        self.render, self.populate = Page.render, build._populate_page
+        self.build = build._build_page
 
         def render_page(page: Page, config: MkDocsConfig, files: Files) -> None:
             if state := self.fork and self.fork.take(page):

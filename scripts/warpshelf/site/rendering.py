@@ -17,7 +17,7 @@ from warpshelf.core.files import write_atomically
 from warpshelf.core.findings import Finding
 from warpshelf.core.markup import escape_markdown, mark_unread, preformatted_block
 from warpshelf.core.pages import Page
-from warpshelf.core.project import LIST, Project
+from warpshelf.core.project import LIST, Project, is_made
 from warpshelf.live import form, runtime
 from warpshelf.live.runtime import CalculatorSpec
 from warpshelf.look import view_store
@@ -117,11 +117,7 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
         project.published_sources: sources,
         project.exports: {},
     }
-    due = {project.docs / f"{one.where}.md": one.text for one in held.pages.values() if one.made}
-    changed = sum(write_atomically(path, text, durable=False) for path, text in due.items())
-    for path in {*project.docs.rglob(f"{LIST}.md")} - due.keys():
-        path.unlink()
-        changed += 1
+    changed = _write_lists(project, held.pages.values())
     address, title = held.settings.address, held.settings.name
     if address is not None and title is not None:
         said = {where: page.description for where, page in held.pages.items()}
@@ -132,6 +128,21 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
         changed += write_atomically(project.docs / "llms.txt", overview, durable=False)
     changed += sum(_mirror_folder(folder, files) for folder, files in folders.items())
     return sorted(set(findings)), changed
+
+
+def _write_lists(project: Project, pages: Iterable[Page]) -> int:
+    """Write the pages that are made and remove others of their kind; how many were changed.
+
+    A file of somebody stays, and the check names it.
+    """
+    found = {*project.docs.rglob(f"{LIST}.md")}
+    ours = set(filter(is_made, found))
+    due = {project.docs / f"{one.where}.md": one.text for one in pages if one.made}
+    for path in ours - due.keys():
+        path.unlink()
+    free = due.keys() - (found - ours)
+    written = sum(write_atomically(path, due[path], durable=False) for path in sorted(free))
+    return written + len(ours - due.keys())
 
 
 def _mirror_folder(folder: Path, texts: Mapping[str, str | bytes]) -> int:
