@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,8 @@ import yaml
 from browser import MORE, NARROW, WIDE, Visit, open_context
 from conftest import BASE, ROOT, exhaustive
 from playwright.sync_api import Browser
+
+from warpshelf.core.project import is_made
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 SITE = CONFIG["site_url"]
@@ -120,6 +123,15 @@ def test_no_marks_of_paragraphs_on_the_front_page(wide_visit: Visit) -> None:
     assert wide_visit.open_page("").eval_on_selector_all(".headerlink", seen) == 0
     tab = wide_visit.open_page("about/numbers/verify/")
     assert tab.eval_on_selector_all(".headerlink", seen) > 2
+
+
+def test_what_a_page_is_made_from_is_what_is_edited(site: Path, builder: str) -> None:
+    edited = re.compile(r'href="[^"]*/edit/main/(?P<path>docs/[^"]+)"')
+    found = {match["path"] for path in site.rglob("index.html") for match in
+             edited.finditer(path.read_text("utf-8"))}  # fmt: skip
+    # Zensical shows no pencil.
+    assert "docs/kernels/gemm.yml" in found and len(found) > (250 if builder == "mkdocs" else 30)
+    assert [path for path in found if is_made(ROOT / path) or not (ROOT / path).is_file()] == []
 
 
 # A page that is not there.
