@@ -568,6 +568,11 @@ def test_ten_thousand_readings_are_built_in_time(large_site: tuple[Path, dict[st
     assert (site / "part-4/topic-199/index.html").stat().st_size < 1_000_000
 
 
+# 30 ms where the limits were set: it tells how slow a crowded machine is.
+FIXED_WORK = """() => {
+  const texts = Array.from({length: 40000}, (_, n) => `${n * 7919 % 104729} a text of max ${n}`);
+  return texts.filter(text => text.includes('9 a text') || /of m.x 9/.test(text)).sort().length;
+}"""
 TIMED = """async ([label, value]) => {
   const control = document.querySelector(`.ws-finder [aria-label='${label}']`);
   const count = document.querySelector('.ws-finder-count');
@@ -603,6 +608,9 @@ def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
             }
             return metrics["ScriptDuration"], metrics["TaskDuration"]
 
+        before = measure_work()[1]
+        tab.evaluate(FIXED_WORK)
+        pace = max(1, (measure_work()[1] - before) / 30)
         find_control(tab, "Search these readings").focus()
         tab.wait_for_timeout(1500)  # what a search goes through is gathered meanwhile
         words = ("s", "so", "softmax", "softmax kernel", "softmxa kernel", "the softmax of a")
@@ -613,8 +621,8 @@ def test_ten_thousand_readings_are_found_at_the_speed_of_typing(
             before = measure_work()
             tab.evaluate(TIMED, [*pair])
             took[pair], drawn[pair] = (b - a for a, b in zip(before, measure_work(), strict=True))
-        assert max(took.values()) < 150, took
-        assert max(drawn.values()) < 600, drawn  # a crowded machine's caches cost it twice the time
+        assert max(took.values()) < 150 * pace, (pace, took)
+        assert max(drawn.values()) < 600 * pace, (pace, drawn)
         type_query(tab, "")
         assert len(list_shown_ids(tab)) == 1000
         tab.get_by_role("button", name="Show the other 9,000").click()

@@ -252,6 +252,9 @@ def _plain_events(text: str) -> Iterator[Event]:
     for event in yaml.parse(text, Loader=_LOADER):
         what, mend = "", ""
         anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
+        if anchor is tag is None and isinstance(event, yaml.ScalarEvent):  # four of five events
+            yield event
+            continue
         documents += isinstance(event, yaml.DocumentStartEvent)
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
