@@ -327,7 +327,7 @@ class Trial:
         """Write the sound snippet and its mutants; where its module is."""
         listed = self.root / "tests" / "snippets" / "mutants" / f"{name}.yml"
         listed.parent.mkdir(parents=True, exist_ok=True)
-        listed.write_text((WRONG / "base" / "mutants.yml").read_text())
+        listed.write_text(f"{name}:\n{(WRONG / 'base' / 'mutants.yml').read_text()}")
         return self.add_snippet(name, sound_snippet())
 
     def add_page(self, name: str, text: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ from warpshelf.bench import compiling
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
 from warpshelf.core import project
+from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import builds, view_store
+from warpshelf.look.view import View
+from warpshelf.readings.model import Shelf
+from warpshelf.render.snippet_page import RivalComparison
 from warpshelf.site import project_content
 
 pytest.importorskip("triton")
@@ -31,6 +36,7 @@ def scale(y, x, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + at, tl.load(x + at) * 2)
 """
+RIVALS = "rivals:\n"
 ENTRY = """\
 - name: A library
   repository: owner/library
@@ -64,10 +70,10 @@ def rival_clones(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rivalled_snippet(trial: Trial, rival_clones: Path) -> Snippet:
-    """A snippet with a view of its naive kernel, whose rivals.yml names the clone's kernel."""
+    """A snippet with a view of its naive kernel, whose published.yml names the clone's kernel."""
     folder = trial.add_snippet("transpose", sound_snippet()).parent
     commit = call_git(rival_clones / "owner" / "library", "rev-parse", "HEAD")
-    (folder / "rivals.yml").write_text(ENTRY.format(commit=commit))
+    (folder / "published.yml").write_text(RIVALS + ENTRY.format(commit=commit))
     one = snippet.read_snippet(Project(trial.root), folder)
     view_store.write_views(one, [make_view("naive") | {"compiler": name_compiler()}])
     return one
@@ -80,11 +86,16 @@ def name_compiler() -> str:
 
 
 def list_rival_findings(one: Snippet) -> list[str]:
-    return [str(finding) for finding in project_content.check_rivals(one)]
+    return [str(finding) for finding in project_content.check_published(one, Shelf())]
+
+
+def pair_rivals(one: Snippet, kept: View) -> tuple[list[RivalComparison], list[Finding]]:
+    known = project_content.load_published(one)[0].rivals
+    return project_content.pair_rivals(one, known, [kept])
 
 
 def edit_rivals(one: Snippet, old: str, new: str) -> None:
-    path = one.folder / "rivals.yml"
+    path = one.folder / "published.yml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
@@ -94,17 +105,15 @@ def test_a_kernel_is_compiled_kept_and_current(
     trial: Trial, rivalled_snippet: Snippet, rival_clones: Path
 ) -> None:
     (told,) = list_rival_findings(rivalled_snippet)
-    assert "rivals.yml:1: scale has no build that matches its entry; run `shelf rivals" in told
+    assert "published.yml:2: scale has no build that matches its entry; run `shelf rivals" in told
     words = ("rivals", "transpose", "--checkouts", str(rival_clones))
     done = trial.run_shelf(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("wrote snippets/transpose/rivals.json\n")
-    assert trial.run_shelf(*words).stdout.endswith(
-        "nothing changed in snippets/transpose/rivals.json\n"
-    )
+    assert done.stdout.endswith("wrote snippets/builds.json\n")
+    assert trial.run_shelf(*words).stdout.endswith("nothing changed in snippets/builds.json\n")
     assert list_rival_findings(rivalled_snippet) == []
     kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
-    ((pair,), findings) = project_content.pair_rivals(rivalled_snippet, [kept_view])
+    ((pair,), findings) = pair_rivals(rivalled_snippet, kept_view)
     assert findings == [] and pair.archs == ["sm_90"] and pair.answer.compiler == name_compiler()
     assert pair.answer.builds["sm_90"]["loop"] == {}
     assert pair.answer.builds["sm_90"]["bytes"] == 8  # one load and one store of 4 bytes a lane
@@ -117,14 +126,14 @@ def test_a_kernel_is_compiled_kept_and_current(
     edit_rivals(rivalled_snippet, "BLOCK: 128", "BLOCK: 256")
     stale = list_rival_findings(rivalled_snippet)
     assert len(stale) == 2 and "has no build that matches its entry" in stale[0]
-    assert "rivals.json: holds builds of kernels that rivals.yml does not name: 1" in stale[1]
-    assert project_content.pair_rivals(rivalled_snippet, [kept_view])[0] == []
+    assert "snippets/builds.json: holds builds that no entry of transpose names: 1" in stale[1]
+    assert pair_rivals(rivalled_snippet, kept_view)[0] == []
     edit_rivals(rivalled_snippet, "BLOCK: 256", "BLOCK: 128")
     edit_rivals(rivalled_snippet, "transpose_naive", "transpose_tiled")
     (told,) = list_rival_findings(rivalled_snippet)
     assert "naive: transpose_tiled, which has no view; name one of naive: transpose_naive" in told
     edit_rivals(rivalled_snippet, "transpose_tiled", "transpose_naive")
-    path = rivalled_snippet.folder / "rivals.json"
+    path = rivalled_snippet.project.root / builds.FILE
     path.write_text(path.read_text().replace(name_compiler(), "Triton 2.0"))
     assert (
         f"scale is compiled by Triton 2.0, ours by {name_compiler()}"
@@ -145,25 +154,26 @@ def test_what_cannot_be_compiled_is_told_and_nothing_is_lost(
     trial: Trial, rivalled_snippet: Snippet, rival_clones: Path, old: str, new: str, says: str
 ) -> None:
     before = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {})}
-    builds.write_rivals(rivalled_snippet.folder, before)
+    builds.write_rivals(rivalled_snippet, before)
     edit_rivals(rivalled_snippet, old, new)
     done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     assert done.returncode == 1
     (told,) = done.stderr.splitlines()
-    assert told.startswith("snippets/transpose/rivals.yml:") and says in told
-    assert builds.load_rivals(rivalled_snippet.folder, "")[0] == before
+    assert told.startswith("snippets/transpose/published.yml:") and says in told
+    assert builds.load_rivals(rivalled_snippet)[0] == before
 
 
 def test_a_commit_that_is_not_there_and_a_snippet_without_entries(
     trial: Trial, rivalled_snippet: Snippet, rival_clones: Path
 ) -> None:
-    path = rivalled_snippet.folder / "rivals.yml"
-    path.write_text(ENTRY.format(commit="0" * 40))
+    path = rivalled_snippet.folder / "published.yml"
+    path.write_text(RIVALS + ENTRY.format(commit="0" * 40))
     done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     assert done.returncode == 1 and "has no commit 0000" in done.stderr
     path.unlink()
     done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
-    assert done.returncode == 1 and "rivals.yml: is missing; list the public kernels" in done.stderr
+    assert done.returncode == 1
+    assert "published.yml: is missing; list below `rivals:` the public" in done.stderr
 
 
 def test_more_names_than_a_command_takes_cost_their_entry_alone(
@@ -175,10 +185,10 @@ def test_more_names_than_a_command_takes_cost_their_entry_alone(
     command = ["git", "-C", str(library), "update-index", "--index-info"]
     subprocess.run(command, input="".join(lines), check=True, text=True)
     call_git(library, "commit", "--quiet", "--message", "many")
-    path = rivalled_snippet.folder / "rivals.yml"
+    path = rivalled_snippet.folder / "published.yml"
     large = ENTRY.format(commit=call_git(library, "rev-parse", "HEAD"))
     missing = ENTRY.format(commit="f" * 40)
-    path.write_text(large + missing)
+    path.write_text(RIVALS + large + missing)
     done = trial.run_shelf("rivals", "transpose", "--checkouts", str(rival_clones))
     many, none = done.stderr.splitlines()
     assert done.returncode == 1 and "Git did not unpack 40001 files of commit" in many
@@ -247,15 +257,15 @@ def binary(arch):
 def test_a_language_of_its_own_needs_no_clone(trial: Trial, rivalled_snippet: Snippet) -> None:
     done = trial.run_shelf("rivals", "transpose")
     assert done.returncode == 1 and "needs a folder of clones; name one with" in done.stderr
-    path = rivalled_snippet.folder / "rivals.yml"
-    path.write_text(OWN.format(package="triton"))
+    path = rivalled_snippet.folder / "published.yml"
+    path.write_text(RIVALS + OWN.format(package="triton"))
     (rivalled_snippet.folder / "in_own.py").write_text(KERNEL + BINARY)
     done = trial.run_shelf("rivals", "transpose")
     assert (done.returncode, done.stderr) == (0, "")
     assert "compiling scale of triton" in done.stdout
     assert list_rival_findings(rivalled_snippet) == []
     kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
-    ((pair,), _) = project_content.pair_rivals(rivalled_snippet, [kept_view])
+    ((pair,), _) = pair_rivals(rivalled_snippet, kept_view)
     assert pair.answer.compiler.startswith("triton 3.")
     assert pair.answer.builds["sm_90"]["bytes"] == 8
     (rivalled_snippet.folder / "in_own.py").write_text(KERNEL + BINARY + "# changed\n")
@@ -263,38 +273,62 @@ def test_a_language_of_its_own_needs_no_clone(trial: Trial, rivalled_snippet: Sn
         one.endswith("has no build that matches its entry; run `shelf rivals transpose`")
         for one in list_rival_findings(rivalled_snippet)
     )
-    path.write_text(OWN.format(package="no-such-language"))
+    path.write_text(RIVALS + OWN.format(package="no-such-language"))
     done = trial.run_shelf("rivals", "transpose")
     (told,) = done.stderr.splitlines()
-    assert done.returncode == 1 and told.startswith("snippets/transpose/rivals.yml:1: scale: Pac")
+    assert done.returncode == 1
+    assert told.startswith("snippets/transpose/published.yml:2: scale: Pac")
     assert told.endswith("fix in_own.py, or pip install no-such-language")
+
+
+BUILD = {
+    "registers": 24,
+    "spilled_bytes": 0,
+    "shared_bytes": 0,
+    "instructions": 9,
+    "loop": {},
+    "products": 0,
+    "bytes": 8,
+}
 
 
 @pytest.mark.parametrize(
     ("change_to", "says"),
     [
         (lambda value: "[", "Expecting value"),
-        (lambda value: json.dumps(value | {"schema": 2}), "has schema 2"),
+        (lambda value: json.dumps(value | {"schema": 1}), "has schema 1"),
         (lambda value: json.dumps(value | {"more": 1}), "unknown key 'more'"),
         (lambda value: json.dumps(value).replace("sm_90", "sm90"), "is not an architecture"),
         (lambda value: json.dumps(value).replace("24", '"x"'), "registers"),
-        (lambda value: " " * 2**21, "is larger than"),
+        (lambda value: " " * 2**23, "is larger than"),
     ],
 )
 def test_a_file_that_is_broken_is_told(rivalled_snippet: Snippet, change_to, says: str) -> None:
-    build = {
-        "registers": 24,
-        "spilled_bytes": 0,
-        "shared_bytes": 0,
-        "instructions": 9,
-        "loop": {},
-        "products": 0,
-        "bytes": 8,
-    }
-    answers = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {"sm_90": build})}
-    builds.write_rivals(rivalled_snippet.folder, answers)
-    path = rivalled_snippet.folder / builds.FILE
+    answers = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {"sm_90": BUILD})}
+    builds.write_rivals(rivalled_snippet, answers)
+    path = rivalled_snippet.project.root / builds.FILE
     path.write_text(change_to(json.loads(path.read_text())))
-    found, (finding,) = builds.load_rivals(rivalled_snippet.folder, "snippets/transpose")
+    found, (finding,) = builds.load_rivals(rivalled_snippet)
     assert found == {}
-    assert finding.path == "snippets/transpose/rivals.json" and says in finding.what
+    assert finding.path == "snippets/builds.json" and says in finding.what
+    with pytest.raises(ShelfError, match="restore it"):  # those of others would be lost
+        builds.write_rivals(rivalled_snippet, answers)
+
+
+def test_each_snippet_has_its_lines_in_the_file(rivalled_snippet: Snippet) -> None:
+    project = rivalled_snippet.project
+    other = replace(rivalled_snippet, id="a_copy")
+    rows = {"sha256:" + digit * 64: builds.CompiledRival("Triton 1", {"sm_90": BUILD})
+            for digit in "10"}  # fmt: skip
+    assert builds.write_rivals(rivalled_snippet, rows)
+    before = (project.root / builds.FILE).read_text().splitlines()
+    assert builds.write_rivals(other, rows) and not builds.write_rivals(rivalled_snippet, rows)
+    after = (project.root / builds.FILE).read_text().splitlines()
+    assert len(before) == 6 and len(after) == 10 and after[5:] == before[1:]
+    for one in (rivalled_snippet, other):
+        assert list(builds.load_rivals(one)[0]) == list(rows)
+    [told] = builds.check_file(project, {"transpose"})
+    assert str(told) == f"{builds.FILE}: 'a_copy' is not a snippet; remove its lines"
+    (rivalled_snippet.folder / "published.yml").unlink()
+    [line] = list_rival_findings(rivalled_snippet)
+    assert line.endswith("holds builds that no entry of transpose names: 2; remove its lines")

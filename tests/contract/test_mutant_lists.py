@@ -49,7 +49,7 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
     assert [mutant.name for mutant in made] == [
         "writes nothing", "adds one", "leaves a term out", "doubles its input"
     ]  # fmt: skip
-    assert [mutant.line for mutant in made] == [1, 4, 7, 10]
+    assert [mutant.line for mutant in made] == [2, 5, 8, 11]
     change = mutants.Mutant("x", "a", "bb", "sound.py", 2)
     assert change.mutate_text("banana") == "bbbnbbnbb"
 
@@ -58,14 +58,14 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
     ("old", "new", "says"),
     [
         ("find: return torch", "find: return numpy",
-         f"{LIST}:1: mutant 'writes nothing' looks for 'return numpy.matmul(a, b, out=out)', which "
+         f"{LIST}:2: mutant 'writes nothing' looks for 'return numpy.matmul(a, b, out=out)', which "
          "sound.py has 0 times, not 1; copy the text from the file, or write count: 0"),
         ("find: return torch.matmul(a, b, out=out)", "find: torch",
-         ":1: mutant 'writes nothing' looks for 'torch', which sound.py has 7 times, not 1; "
+         ":2: mutant 'writes nothing' looks for 'torch', which sound.py has 7 times, not 1; "
          "copy the text from the file, or write count: 7"),
         ("find: return torch.matmul(a, b, out=out)", "find: ''", "looks for '', which sound.py"),
         ("replace: return out", "replace: return torch.matmul(a, b, out=out)",
-         ":1: mutant 'writes nothing' changes nothing; "),
+         ":2: mutant 'writes nothing' changes nothing; "),
         ("replace: return out", "replace: return out\n  file: sound.cu",
          "changes sound.cu, which is not in sound/; name a file of the snippet's folder"),
         ("replace: return out", "replace: return out\n  file: ../../mkdocs.yml",
@@ -75,10 +75,12 @@ def test_a_mutant_changes_every_place(trial: Trial) -> None:
         ("replace: return out", f"replace: return out\n  file: {Path(__file__)}",
          f"changes {Path(__file__)}, which is not in sound/"),
         ("- name: adds one", "- name: writes nothing", "'writes nothing' is listed twice"),
-        ("- name: adds one", "- title: adds one", "the list[1] has the unknown key 'title'; write"),
-        ("replace: return out", "count: 1", "the list[0] lacks 'replace'"),
-        ("replace: return out", "replace: 3", "the list[0].replace is 3"),
-        ("- name: adds one", "- name: [", f"{LIST}:"),
+        ("- name: adds one", "- title: adds one", ":1: sound[1] has the unknown key 'title'"),
+        ("replace: return out", "count: 1", "sound[0] lacks 'replace'"),
+        ("replace: return out", "replace: 3", "sound[0].replace is 3"),
+        ("- name: adds one", "- name: [", f"{LIST}:7: is not YAML: "),
+        ("- name: adds one", "- name: adds \0", "is not YAML: "),
+        ("sound:\n", "sound: some\n", "is not YAML: "),
     ],
 )  # fmt: skip
 def test_a_fault_of_the_list_is_one_line(check_edits, old: str, new: str, says: str) -> None:
@@ -87,15 +89,34 @@ def test_a_fault_of_the_list_is_one_line(check_edits, old: str, new: str, says: 
     assert "\n" not in line and "; " in line
 
 
+def test_a_list_is_found_in_whatever_file_it_stands(check_edits, trial: Trial) -> None:
+    (trial.root / mutants.FOLDER / "gemm.yml").write_text("# The others.\nother:\n- name: [\n")
+    assert check_edits() == []
+    (trial.root / LIST).rename(trial.root / mutants.FOLDER / "some.yml")
+    assert check_edits() == []
+
+
+def test_a_list_of_no_snippet_and_a_second_list_are_told(trial: Trial) -> None:
+    trial.add_sound_snippet()
+    project = Project(trial.root)
+    assert list(mutants.check_lists(project, {"sound"})) == []
+    (trial.root / mutants.FOLDER / "a.yml").write_text("- name: x\nsuond:\n\nsound:\n- name: y\n")
+    assert [str(told) for told in mutants.check_lists(project, {"sound"})] == [
+        f"{mutants.FOLDER}/a.yml:1: does not start with a key; write the id of a snippet",
+        f"{mutants.FOLDER}/a.yml:2: 'suond' is not a snippet; fix the id, or drop its list",
+        f"{LIST}:1: lists mutants of sound again (first in {mutants.FOLDER}/a.yml:4); "
+        "keep one list",
+    ]
+
+
 def test_fewer_than_four_are_too_few(check_edits, trial: Trial) -> None:
     text = (trial.root / LIST).read_text()
     last = text[text.index("- name: doubles its input") :]
     [line] = check_edits(("list", last, ""))
-    assert line == f"{LIST}: holds 3 mutants; list at least 4 changed copies that some case rejects"
+    mend = "list at least 4 changed copies that some case rejects"
+    assert line == f"{LIST}:2: has 3 mutants of sound; {mend}"
     (trial.root / LIST).unlink()
-    assert check_edits() == [
-        f"{LIST}: is missing; list at least 4 changed copies that some case rejects"
-    ]
+    assert check_edits() == [f"{mutants.FOLDER}: has no mutants of sound; {mend}"]
 
 
 def test_a_case_that_kills_none_or_an_unknown_one_is_told(check_edits) -> None:

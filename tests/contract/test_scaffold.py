@@ -144,6 +144,21 @@ def test_it_says_what_it_wrote_and_what_comes_next(new_snippets: Made, kind: str
         assert step in steps
 
 
+@pytest.mark.parametrize("topic", ["kernels/softmax", "kernels/softmax/online"])
+def test_its_mutants_join_those_of_its_family(trial: Trial, topic: str) -> None:
+    trial.add_page(f"{topic}.md", "# Rows\n")
+    project = Project(trial.root)
+    kept = "# Rows.\nother:\n- {name: x, find: '@source@', replace: z}\n"
+    path = project.root / mutants.FOLDER / "softmax.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{kept}\n")
+    assert path in mutants.create_snippet(project, "given", "triton", topic=topic)
+    assert path.read_text().startswith(f"{kept}\ngiven:\n- name: ")
+    assert mutants.check_mutants(snippet.read_snippet(project, project.snippets / "given")) == []
+    alone, *_ = reversed(mutants.create_snippet(project, "lonely", "cuda"))
+    assert alone == path.with_name("lonely.yml")
+
+
 def test_a_topic_embeds_it_and_the_site_shows_it(trial: Trial) -> None:
     trial.add_page("models/caches.md", "# Caches\n\nProse.\n")
     trial.add_page(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,11 +20,13 @@ from warpshelf.core.files import (
     LARGEST_INTEGER,
     Batch,
     dump_json,
+    has_text,
     json_flaw,
     pack_json,
     pretty_json,
     read_sections,
     replace_section,
+    split_mapping,
     unpack_json,
     write_atomically,
 )
@@ -237,6 +240,33 @@ def test_what_is_packed_is_the_same_bytes_and_comes_back(tmp_path: Path) -> None
 def test_what_was_not_packed_here_is_refused(make: Callable[[], bytes], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         unpack_json(make())
+
+
+NAMES = st.from_regex(r"[a-z_][a-z0-9_-]{2,8}", fullmatch=True).filter(
+    lambda name: yaml.safe_load(name) == name  # no number, and not `null`
+)
+
+
+@given(st.dictionaries(NAMES, PLAIN, max_size=4), st.sampled_from(["", "# one\n\n", "\n"]))
+def test_each_key_of_a_mapping_has_its_value_on_its_lines(
+    value: dict[str, object], above: str
+) -> None:
+    parts = [above + yaml.safe_dump({key: one}, allow_unicode=True) for key, one in value.items()]
+    text = "".join(parts)
+    found = list(split_mapping(text.encode("utf-8", "surrogatepass")))
+    assert [name for name, *_ in found] == list(value)
+    lines = text.split("\n")
+    for name, line, part in found:
+        assert lines[line - 1].startswith(f"{name}:")
+        assert yaml.safe_load(part) == yaml.safe_load(text)[name]
+        assert yaml.compose(part).start_mark.line >= line - 1
+
+
+@given(st.binary(max_size=80) | st.text("a:\n -#\r\t", max_size=40).map(str.encode))
+def test_no_text_of_a_mapping_is_lost(data: bytes) -> None:
+    found = list(split_mapping(data))
+    assert b"".join(part.lstrip(b"\n") for *_, part in found).count(b"\x00") == data.count(b"\x00")
+    assert bool(found) == has_text(data)
 
 
 # Files that change together or not at all, also where a disk is full or a writer is stopped.

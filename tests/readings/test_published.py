@@ -5,6 +5,7 @@ Public kernels that stand beside ours are read with their places; faults are sai
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpshelf.readings import published
-from warpshelf.readings.published import PublishedFigure, load_rivals, read_figures, read_rivals
+from warpshelf.readings.published import (
+    FILE,
+    PublishedFigure,
+    load_published,
+    read_figures,
+    read_rivals,
+)
 
 GOOD = """\
 # looked up
@@ -128,10 +135,73 @@ def test_a_figure_that_stands_twice_is_said() -> None:
 
 
 def test_a_file_that_is_not_there_states_nothing(tmp_path: Path) -> None:
-    assert published.load_figures(tmp_path, "snippets/x") == ([], [])
-    (tmp_path / published.REPORTED).mkdir()
-    _, [finding] = published.load_figures(tmp_path, "snippets/x")
-    assert str(finding).startswith("snippets/x/reported.yml: cannot be read")
+    assert load_published(tmp_path, "snippets/x") == (published.Published(), [])
+    (tmp_path / FILE).mkdir()
+    _, [finding] = load_published(tmp_path, "snippets/x")
+    assert str(finding).startswith("snippets/x/published.yml: cannot be read")
+
+
+CALLS = "# It has no GPU.\nx = empty(4)\n\nfor n in 1, 2:\n    f(x, n)\n"
+
+
+def write_whole(folder: Path) -> str:
+    """A file with all three keys, in another order than usual; its text."""
+    calls = "".join(f"  {line}".rstrip(" ") for line in CALLS.splitlines(keepends=True))
+    text = f"calls: |\n{calls}\nreported:\n{GOOD}\n# Whose.\nrivals:\n{RIVAL}"
+    (folder / FILE).write_text(text)
+    return text
+
+
+def test_a_file_has_figures_kernels_and_calls_with_their_lines(tmp_path: Path) -> None:
+    lines = write_whole(tmp_path).splitlines()
+    found, findings = load_published(tmp_path, "snippets/x")
+    assert findings == [] and found.calls == CALLS
+    assert [lines[one.line - 1] for one in found.reported] == ["- figure: 3.01", "- figure: 85"]
+    assert [lines[one.line - 1] for one in found.rivals] == ["- name: A library"]
+    assert lines[found.rivals[0].line_of("options") - 1] == "  options: {num_warps: 8}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("reported:", "reportd:", 8, "the key 'reportd' is unknown; "),
+        ("# Whose.", "calls: |\n  f()", 30, "'calls' is written twice (first on line 1); remove"),
+        ("# Whose.\n", "other:\n", 30, "the key 'other' is unknown; write `rivals:`, `reported:`"),
+        ("calls: |", "calls: [f,\n  # x\n]\nrivals: # none", 1, "calls is not a block of text;"),
+        ("calls: |", "calls: 2026-13-01\nrivals: # none", 1, "calls is not a block of text;"),
+        ("calls: |", "calls: |\nrivals: # none", 1, "calls is not a block of text;"),
+        ("calls: |", "calls: # none\nrivals: # none", 1, "calls is empty; fill it, or remove the"),
+        ("calls: |", "--- x\ncalls: |", 1, "does not start with a key; start it with `rivals:`"),
+        ("calls: |", "\ufeffcalls: |", 1, "does not start with a key; start it with `rivals:`"),
+        ("rivals:\n", "rivals: none\n#", 31, "is not a list; start each entry with `- name: …`"),
+        ("unit: TB/s", "unit: TB", 11, "unit is 'TB'"),
+        ("  absent: [bias]", "  absent: [bias", 42, "YAML cannot be read here"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_whole_is_said_on_its_line(
+    tmp_path: Path, old: str, new: str, line: int, says: str
+) -> None:
+    text = write_whole(tmp_path)
+    assert old in text
+    (tmp_path / FILE).write_text(text.replace(old, new, 1))
+    first, *_ = sorted(str(finding) for finding in load_published(tmp_path, "x")[1])
+    assert first.startswith(f"x/{FILE}:{line}: ") and says in first, first
+
+
+@pytest.mark.parametrize("text", ["", "# none\n"])
+def test_an_empty_file_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    [finding] = load_published(tmp_path, "x")[1]
+    assert str(finding).startswith(f"x/{FILE}: is empty; write `rivals:`, ")
+
+
+@given(st.binary(max_size=60), st.sampled_from(["rivals:", "reported:", "calls:", "calls: |", ""]))
+def test_any_bytes_below_a_key_give_values_or_findings(data: bytes, key: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / FILE).write_bytes(f"{key}\n  ".encode() + data)
+        found, findings = load_published(Path(name), "x")
+    assert any(found) or findings
+    assert all("\n" not in str(finding) for finding in findings)
 
 
 VALUES = st.recursive(
@@ -168,11 +238,11 @@ def test_any_bytes_give_figures_or_findings(data: bytes) -> None:
 
 def test_every_figure_of_this_repository_is_sound() -> None:
     root = Path(__file__).resolve().parents[2] / "snippets"
-    files = sorted(root.glob(f"*/{published.REPORTED}"))
+    files = sorted(root.glob(f"*/{FILE}"))
     assert files
     for path in files:
-        figures, findings = published.load_figures(path.parent, path.parent.name)
-        assert figures and findings == []
+        found, findings = load_published(path.parent, path.parent.name)
+        assert any(found) and findings == []
 
 
 RIVAL = """\
@@ -307,23 +377,24 @@ def test_one_kernel_stands_once() -> None:
 
 
 def test_one_in_a_language_of_its_own_is_told_apart_by_its_text(tmp_path: Path) -> None:
-    (tmp_path / "rivals.yml").write_text(OWN)
+    (tmp_path / FILE).write_text(f"rivals:\n{OWN}")
     path = tmp_path / "in_a_language.py"
     digests = set()
     for text in ("def softmax(): ...\n", "def softmax(): 3\n"):
         path.write_text(text)
-        (one,), findings = load_rivals(tmp_path, "here")
+        found, findings = load_published(tmp_path, "here")
+        (one,) = found.rivals
         assert findings == [] and one.source == text
         assert one.compile_request() == {"package": "a-language", "file": path.name,
                                "kernel": "softmax", "targets": [80, 90, 100]}  # fmt: skip
         digests.add(one.digest)
     assert len(digests) == 2
     path.write_bytes(b"\xff")
-    assert "cannot be read (it is not UTF-8)" in str(load_rivals(tmp_path, "here")[1][0])
+    assert "cannot be read (it is not UTF-8)" in str(load_published(tmp_path, "here")[1][0])
     path.unlink()
-    none, (finding,) = load_rivals(tmp_path, "here")
-    assert none == []
-    assert str(finding).startswith("here/rivals.yml:1: file is 'in_a_language.py', which cannot")
+    found, (finding,) = load_published(tmp_path, "here")
+    assert found.rivals == []
+    assert str(finding).startswith("here/published.yml:2: file is 'in_a_language.py', which cannot")
 
 
 @pytest.mark.parametrize(

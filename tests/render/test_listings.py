@@ -250,13 +250,14 @@ def collect_links() -> dict[str, tuple[Listing, str]]:
     found = {}
     for one in snippets_of_the_shelf():
         record = store.load_record(one.project, one.results / "cpu.json")
+        calls = project_content.load_published(one)[0].calls
         rows = [
             row["kernel"] for row in record.get("compiled", ()) if row["language"] == "CUDA C++"
         ]
         for listing in filter(None, project_content.code_listings(one)):
             if not listing.label:
                 continue  # a module beside it
-            link = listings.explorer_link(listing, sorted(set(rows)), one.calls, one.parsed.imports)
+            link = listings.explorer_link(listing, sorted(set(rows)), calls, one.parsed.imports)
             if link:
                 found[listing.name] = (listing, link)
     return found

@@ -24,6 +24,7 @@ from warpshelf.site import inspection, project_content
 # Figures that others state are checked against the shelf and against our cases.
 
 FIGURE = """\
+reported:
 - figure: 2.5
   unit: TB/s
   what: Their product
@@ -49,7 +50,7 @@ def recorded_snippet(trial: Trial) -> Snippet:
 
 
 def write_claims(one: Snippet, text: str) -> Path:
-    path = one.folder / "reported.yml"
+    path = one.folder / "published.yml"
     path.write_text(text)
     return path
 
@@ -57,7 +58,7 @@ def write_claims(one: Snippet, text: str) -> Path:
 def find_claim_faults(one: Snippet, text: str) -> list[str]:
     write_claims(one, text)
     shelf = model.load_shelf(one.project.root)
-    return [str(finding) for finding in project_content.check_claims(one, shelf)]
+    return [str(finding) for finding in project_content.check_published(one, shelf)]
 
 
 def test_a_sound_figure_is_shown_with_the_reading_that_states_it(recorded_snippet: Snippet) -> None:
@@ -72,7 +73,8 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(recorded_snippe
     assert claim.url == "https://example.org/products"
     address = "https://example.org/here"
     write_claims(recorded_snippet, f"{FIGURE}  url: {address}\n")
-    [claim] = project_content.load_claims(recorded_snippet, shelf)[0]
+    figures = project_content.load_published(recorded_snippet)[0].reported
+    [claim] = project_content.list_claims(figures, shelf)
     assert claim.url == address
 
 
@@ -82,14 +84,14 @@ def test_a_sound_figure_is_shown_with_the_reading_that_states_it(recorded_snippe
         (
             "a-paper",
             "a-papre",
-            ":6: the reading 'a-papre' is not on the shelf; write a-paper, or add the reading",
+            ":7: the reading 'a-papre' is not on the shelf; write a-paper, or add the reading",
         ),
-        ("m: 4096", "m: 4095", ":8: case matches none of the 1 timed cases, not one; give the"),
-        ("m: 4096", "n: 2, o: 1", ":8: case matches none of the 1 timed cases"),
+        ("m: 4096", "m: 4095", ":9: case matches none of the 1 timed cases, not one; give the"),
+        ("m: 4096", "n: 2, o: 1", ":9: case matches none of the 1 timed cases"),
         (
             "{m: 4096}",
             "{m: 4096}\n  variant: two pass",
-            ":9: variant is 'two pass', which that case does not have; write one of three passes",
+            ":10: variant is 'two pass', which that case does not have; write one of three passes",
         ),
         (
             "2.5\n  unit: TB/s",
@@ -102,7 +104,7 @@ def test_what_does_not_fit_is_said(
     recorded_snippet: Snippet, old: str, new: str, said: str
 ) -> None:
     [line] = find_claim_faults(recorded_snippet, FIGURE.replace(old, new))
-    assert line.startswith("snippets/sound/reported.yml:") and said in line
+    assert line.startswith("snippets/sound/published.yml:") and said in line
 
 
 def test_a_case_that_fits_several_is_said(recorded_snippet: Snippet) -> None:
@@ -138,7 +140,7 @@ def test_it_changes_no_digest_and_leaves_the_records_current(recorded_snippet: S
 def test_the_check_of_a_project_reads_the_figures(recorded_snippet: Snippet) -> None:
     write_claims(recorded_snippet, FIGURE.replace("TB/s", "TB"))
     said = [str(finding) for finding in inspection.inspect_project(recorded_snippet.project)[0]]
-    assert any(line.startswith("snippets/sound/reported.yml:2: unit is 'TB'") for line in said)
+    assert any(line.startswith("snippets/sound/published.yml:3: unit is 'TB'") for line in said)
 
 
 # No sentence of ours claims a result on a GPU while no record of one is committed, nor denies one.

@@ -80,7 +80,7 @@ def test_a_module_that_reads_a_file_beside_it_can_be_imported_from_a_copy(trial:
 
 def test_a_false_claim_is_told(trial: Trial) -> None:
     one = claim_kills(trial, "writes nothing", "leaves a term out", "adds one", "spoils m = 64")
-    path = mutants.mutants_path(one.project, one.id)
+    path = one.project.root / mutants.FOLDER / "sound.yml"
     text = path.read_text()
     path.write_text(
         f"{text}- name: spoils m = 64\n"
@@ -95,7 +95,7 @@ def test_a_false_claim_is_told(trial: Trial) -> None:
 
 def test_a_mutant_that_survives_and_a_case_that_kills_none_are_told(trial: Trial) -> None:
     one = claim_kills(trial)
-    path = mutants.mutants_path(one.project, one.id)
+    path = one.project.root / mutants.FOLDER / "sound.yml"
     path.write_text(path.read_text() + "- name: none\n  find: eye(2)\n  replace: eye(3)\n")
     found = [str(finding) for finding in judging.run_mutants(one).findings()]
     where = f"tests/snippets/mutants/{one.id}.yml"
@@ -136,7 +136,7 @@ def test_a_case_that_is_there_to_be_counted_need_not_kill(trial: Trial) -> None:
 )
 def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: str) -> None:
     one = claim_kills(trial)
-    path = mutants.mutants_path(one.project, one.id)
+    path = one.project.root / mutants.FOLDER / "sound.yml"
     text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
     path.write_text(text.replace("replace: return None", f"replace: {body}"))
     found = judging.run_mutants(one, claims_alone=True)
@@ -148,7 +148,7 @@ def test_whatever_a_mutant_does_is_a_rejection(trial: Trial, body: str, says: st
 @pytest.mark.parametrize("body", ["return absent", "raise CompilationError('at 3:1')"])
 def test_a_mutant_that_does_not_compile_is_none(trial: Trial, body: str) -> None:
     one = claim_kills(trial)
-    path = mutants.mutants_path(one.project, one.id)
+    path = one.project.root / mutants.FOLDER / "sound.yml"
     text = path.read_text().replace("torch.matmul(a, b, out=out).add_(1)", "None")
     if "CompilationError" in body:
         body = "from triton.compiler.errors import CompilationError; " + body
@@ -161,7 +161,7 @@ def test_a_mutant_that_does_not_compile_is_none(trial: Trial, body: str) -> None
 
 def test_a_mutant_must_be_imported(trial: Trial) -> None:
     one = claim_kills(trial)
-    path = mutants.mutants_path(one.project, one.id)
+    path = one.project.root / mutants.FOLDER / "sound.yml"
     path.write_text(path.read_text() + "- name: none\n  find: import torch\n  replace: import\n")
     with pytest.raises(ShelfError, match="mutant 'none': raised SyntaxError"):
         judging.run_mutants(one)

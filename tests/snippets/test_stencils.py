@@ -213,8 +213,8 @@ def test_halos_are_what_the_page_says():
 
 def test_instructions_a_cell_beside_hotspot_are_what_the_page_says():
     folder = stencil_cases.__file__.rpartition("/")[0]
-    with open(f"{folder}/rivals.json") as file:
-        theirs = json.load(file)["rivals"][0]["builds"]
+    with open(f"{folder}/../builds.json") as file:
+        theirs = json.load(file)["snippets"]["stencil"][0]["builds"]
     with lzma.open(f"{folder}/results/cpu.xz") as file:
         kept = json.load(file)["views"]["views"]
     views = {

@@ -41,17 +41,15 @@ class KillMatrix:
 
     def findings(self) -> list[Finding]:
         """Every false claim, every case that kills no mutant, every mutant that no case kills."""
-        project = self.snippet.project
         found = [self._case_finding(*row) for row in self._case_problems()]
-        where = project.relative_path(mutants.mutants_path(project, self.snippet.id))
         for mutant in self.mutants:
             judged = self.judged[mutant.name].values()
             if words := next((one for one in judged if one and one.startswith(NEVER_RAN)), None):
-                what = f"mutant {mutant.name!r} does not compile, so no case rejects it: {words}"
-                found.append(Finding(where, mutant.line, what, "write one that compiles"))
+                what = f"does not compile, so no case rejects it: {words}"
+                found.append(mutant.make_finding(what, "write one that compiles"))
             elif judged and not any(judged):
-                what = f"mutant {mutant.name!r} survives every case"
-                found.append(Finding(where, mutant.line, what, "add a case that rejects it"))
+                mend = "add a case that rejects it"
+                found.append(mutant.make_finding("survives every case", mend))
         return found
 
     def _case_problems(self) -> Iterator[tuple[int, str, str]]:

@@ -178,7 +178,7 @@ def rivals(
     id_: Id,
     checkouts: Path | None = Option(None, help="A folder with clones of their repositories."),
 ) -> None:
-    """Compile the public kernels in a snippet's rivals.yml and keep their figures."""
+    """Compile the public kernels in a snippet's published.yml and keep their figures."""
     from warpshelf.cli import kernels
 
     kernels.compile_rivals(select_snippet(id_), checkouts)

@@ -168,15 +168,16 @@ def show_mutants(snippet: Snippet, as_json: bool) -> list[Finding]:
 
 
 def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
-    """Compile every kernel of the snippet's rivals.yml, and keep the figures."""
+    """Compile every kernel that the snippet's published.yml names, and keep the figures."""
     shown = snippet.project.relative_path(snippet.folder)
-    where = f"{shown}/{published.RIVALS}"
-    known, findings = published.load_rivals(snippet.folder, shown)
-    if not known and not findings:
-        what, mend = "is missing", "list the public kernels that do the same job"
+    where = f"{shown}/{published.FILE}"
+    found, findings = published.load_published(snippet.folder, shown)
+    if not found.rivals and not findings:
+        what = "has no rivals" if (snippet.folder / published.FILE).is_file() else "is missing"
+        mend = "list below `rivals:` the public kernels that do the same job"
         raise ShelfError(Finding(where, None, what, mend))
     answers = {}
-    for one in known:
+    for one in found.rivals:
         print(f"compiling {one.kernel} of {one.repository or one.package}", flush=True)
         try:
             answers[one.digest] = _compile_rival(one, snippet.folder, checkouts)
@@ -186,8 +187,8 @@ def compile_rivals(snippet: Snippet, checkouts: Path | None) -> None:
             findings.append(Finding(where, one.line, f"{one.kernel}: {error}", mend))
     if findings:
         raise ShelfError(findings)
-    changed = builds.write_rivals(snippet.folder, answers)
-    print(f"{'wrote' if changed else 'nothing changed in'} {shown}/{builds.FILE}")
+    changed = builds.write_rivals(snippet, answers)
+    print(f"{'wrote' if changed else 'nothing changed in'} {builds.FILE}")
 
 
 def _compile_rival(one: Rival, folder: Path, checkouts: Path | None) -> CompiledRival:

@@ -27,14 +27,10 @@ from warpshelf.contract import syntax
 METHOD = 6
 
 CASES_FILE = "cases.py"
-CALLS_FILE = "explore.txt"  # which is shown beside a snippet: see `Snippet.calls`
 FORM_FILE = "calculator.py"  # of which no record holds anything: counts only where it is imported
 SLOWER_FILE = "slower.yml"  # words about records, which change none
 # What machines wrote, and what others state, changes nothing that a snippet computes either.
-IGNORED = (
-    "results", "reported.yml", "rivals.yml", "rivals.json", "__pycache__", CALLS_FILE, FORM_FILE,
-    SLOWER_FILE,
-)  # fmt: skip
+IGNORED = ("results", "published.yml", "__pycache__", FORM_FILE, SLOWER_FILE)
 
 
 def dependency_files(root: Path, folder: Path) -> list[Path]:

@@ -1,14 +1,15 @@
 """Mutants of a snippet, each of which some case must reject, and the folder of a new snippet.
 
-`tests/snippets/mutants/<id>.yml` is a list of them; each row of CASES names in `kills` those that
-it rejects, with the views that are drawn from it.
+The files of `tests/snippets/mutants` have a list of them for each snippet, under its id: a file for
+each family of kernels. Each row of CASES names in `kills` those that it rejects, with the views
+that are drawn from it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +18,11 @@ import yaml
 
 from warpshelf.contract.digest import CASES_FILE
 from warpshelf.contract.snippet import ID, Snippet, is_reserved
-from warpshelf.core.files import shape_problem, write_atomically
+from warpshelf.core.files import shape_problem, split_mapping, write_atomically
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 
+FOLDER = "tests/snippets/mutants"
 FEWEST = 4  # mutants of a kernel
 SHAPE = [{"name": str, "find": str, "replace": str, "count?": int, "file?": str}]
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -35,38 +37,61 @@ class Mutant:
     replace: str
     file: str
     count: int = 1
-    line: int | None = None  # of the list
+    listed: str = ""  # the file that lists it
+    line: int | None = None  # of that file
+
+    def make_finding(self, what: str, mend: str) -> Finding:
+        """The finding that something is wrong with it."""
+        return Finding(self.listed, self.line, f"mutant {self.name!r} {what}", mend)
 
     def mutate_text(self, text: str) -> str:
         """The changed text."""
         return text.replace(self.find, self.replace)
 
 
-def mutants_path(project: Project, name: str) -> Path:
-    """Where the mutants of the snippet `name` are listed."""
-    return project.root / "tests" / "snippets" / "mutants" / f"{name}.yml"
+def _read_lists(project: Project) -> Iterator[tuple[str, str, int, bytes]]:
+    """Each list: its file, its snippet, the line of its key and its text, as split_mapping has it.
+
+    A snippet of no name stands for text above the first key.
+    """
+    for path in sorted((project.root / FOLDER).glob("*.yml")):
+        where = project.relative_path(path)
+        for name, line, text in split_mapping(path.read_bytes()):
+            yield where, name, line, text
+
+
+def check_lists(project: Project, ids: Container[str]) -> Iterator[Finding]:
+    """What is wrong with the keys of the lists, where these are the ids of snippets."""
+    first: dict[str, str] = {}
+    for where, name, line, _ in _read_lists(project):
+        here = f"{where}:{line}"
+        if not name:
+            yield Finding(where, line, "does not start with a key", "write the id of a snippet")
+        elif name not in ids:
+            yield Finding(where, line, f"{name!r} is not a snippet", "fix the id, or drop its list")
+        elif first.setdefault(name, here) != here:
+            what = f"lists mutants of {name} again (first in {first[name]})"
+            yield Finding(where, line, what, "keep one list")
 
 
 def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
     """The mutants of a snippet, and what is wrong with their list. Without a list, neither."""
-    path = mutants_path(snippet.project, snippet.id)
-    where = snippet.project.relative_path(path)
+    lists = (found for found in _read_lists(snippet.project) if found[1] == snippet.id)
+    where, _, start, data = next(lists, ("", "", 0, b""))
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = data.decode("utf-8")
         rows = yaml.load(text, Loader) or []
         node = yaml.compose(text, Loader)
-    except FileNotFoundError:
-        return [], []
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         what = f"is not YAML: {getattr(error, 'problem', None) or error}"
-        return [], [Finding(where, mark.line + 1 if mark else None, what, "fix the YAML")]
-    if wrong := shape_problem(rows, SHAPE, "the list"):
+        return [], [Finding(where, mark.line + 1 if mark else start, what, "fix the YAML")]
+    if wrong := shape_problem(rows, SHAPE, snippet.id):
         mend = "write name, find and replace; count and file where needed"
-        return [], [Finding(where, None, wrong, mend)]
+        return [], [Finding(where, start, wrong, mend)]
     lines = [item.start_mark.line + 1 for item in node.value] if node is not None else []
     made = [
-        Mutant(**{"file": snippet.path.name, **row, "line": line})
+        Mutant(**{"file": snippet.path.name, **row, "listed": where, "line": line})
         for row, line in zip(rows, lines, strict=True)
     ]
     seen: set[str] = set()
@@ -74,8 +99,8 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
     for one in made:
         problems = [("is listed twice", "rename one of them")] if one.name in seen else []
         seen.add(one.name)
-        for what, mend in (*problems, *_mutant_problems(snippet, one)):
-            findings.append(Finding(where, one.line, f"mutant {one.name!r} {what}", mend))
+        problems += _mutant_problems(snippet, one)
+        findings += [one.make_finding(*problem) for problem in problems]
     return made, findings
 
 
@@ -123,18 +148,18 @@ def check_mutants(snippet: Snippet) -> list[Finding]:
     made, findings = load_mutants(snippet)
     if findings:
         return findings
-    where = snippet.project.relative_path(mutants_path(snippet.project, snippet.id))
     cases = snippet.project.relative_path(snippet.cases_path)
     if len(made) < FEWEST:
-        what = f"holds {len(made)} mutants" if made else "is missing"
+        what = f"has {len(made) or 'no'} mutants of {snippet.id}"
         mend = f"list at least {FEWEST} changed copies that some case rejects"
-        return [Finding(where, None, what, mend)]
+        where, line = (made[0].listed, made[0].line) if made else (FOLDER, None)
+        return [Finding(where, line, what, mend)]
     names = {mutant.name for mutant in made}
     for given in _kills_values(snippet.cases.tree):
         for name, line in _string_lines(given).items():
             if name not in names:
                 what = f"kills names {name!r}, which is not a mutant"
-                findings.append(Finding(cases, line, what, f"name one of {where}"))
+                findings.append(Finding(cases, line, what, f"name one of {made[0].listed}"))
     rows = snippet.cases.find_value("CASES")
     for row in rows.elts if isinstance(rows, ast.Tuple | ast.List) else ():
         # A function that makes rows may take the names in whatever way it likes.
@@ -145,8 +170,8 @@ def check_mutants(snippet: Snippet) -> list[Finding]:
     said = _string_lines(snippet.cases.tree)
     for mutant in made:
         if mutant.name not in said:
-            what = f"mutant {mutant.name!r} is in the kills of no case in {CASES_FILE}"
-            findings.append(Finding(where, mutant.line, what, "add it to the kills of a case"))
+            what = f"is in the kills of no case in {CASES_FILE}"
+            findings.append(mutant.make_finding(what, "add it to the kills of a case"))
     return findings
 
 
@@ -165,7 +190,10 @@ READING = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 def create_snippet(
     project: Project, name: str, kind: str, source: str = PLACEHOLDER, topic: str | None = None
 ) -> list[Path]:
-    """Write `snippets/<name>/` and its mutants; embed it on the topic's page where one is given."""
+    """Write `snippets/<name>/` and its mutants; embed it on the topic's page where one is given.
+
+    The mutants go to the end of the file of the topic's name, where there is one, else of the id's.
+    """
     folder = project.snippets / name
     page = project.docs / f"{topic}.md" if topic else None
     own = page and page.is_file() and page.resolve().is_relative_to(project.docs.resolve())
@@ -186,11 +214,15 @@ def create_snippet(
     written = []
     for template in KINDS[kind]:
         kept = files("warpshelf.contract") / "templates" / kind / f"{template}.txt"
-        text = kept.read_text(encoding="utf-8").replace("@id@", name)
-        written.append(folder / template.replace("snippet.", f"{name}."))
+        text = kept.read_text(encoding="utf-8").replace("@id@", name).replace("@source@", source)
+        path = folder / template.replace("snippet.", f"{name}.")
         if template == "mutants.yml":
-            written[-1] = mutants_path(project, name)
-        write_atomically(written[-1], text.replace("@source@", source))
+            families = (project.root / FOLDER / f"{part}.yml" for part in (topic or "").split("/"))
+            path = next(filter(Path.is_file, families), project.root / FOLDER / f"{name}.yml")
+            if path.is_file():
+                text = f"{path.read_text(encoding='utf-8').rstrip()}\n\n{text}"
+        write_atomically(path, text)
+        written.append(path)
     if page is not None:
         before = page.read_text(encoding="utf-8").rstrip("\n")
         title = name.replace("_", " ").capitalize()

@@ -92,15 +92,6 @@ class Snippet:
         return sorted(set(found) - known)
 
     @property
-    def calls(self) -> str:
-        """Calls of its Triton kernels that make a compiler without a GPU compile them.
-
-        They stand in explore.txt beside the snippet; empty where there is none.
-        """
-        path = self.folder / digest.CALLS_FILE
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-    @property
     def results(self) -> Path:
         """The folder of its records."""
         return self.folder / "results"

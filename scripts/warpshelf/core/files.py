@@ -1,4 +1,4 @@
-"""Atomic writing of one or several files, and the shape of the data read from them."""
+"""Atomic writing of one or several files, and the parts and the shape of data read from them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ LARGEST_INTEGER = 10**30  # the FLOPs of a training run stay below
 MANY = 24  # texts in a list that stands on one line
 # Literals in text follow each other by four bits of the letter before, wherever they stand.
 XZ = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
+YAML_KEY = re.compile(rb"^([A-Za-z_][\w-]*):(?=\s|\Z)", re.M)
 SURROGATE = re.compile("[\ud800-\udfff]")
 LARGEST_PACKED = 64 * 2**20  # bytes of one to unpack; a real one holds up to four mebibytes
 
@@ -65,6 +66,26 @@ def _fill_file(path: Path, data: bytes, durable: bool = True) -> None:
             file.flush()
             os.fsync(file.fileno())
     os.chmod(path, 0o644)
+
+
+def split_mapping(data: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """The keys of a YAML mapping at the start of a line: each with its line, from 1, and its value.
+
+    A value is YAML of its own whose lines are numbered as in the file: empty ones stand for those
+    above it. Text above the first key, if it is no comment, comes with the key "".
+    """
+    heads = list(YAML_KEY.finditer(data))
+    starts = [*(head.start() for head in heads), len(data)]
+    if has_text(data[: starts[0]]):
+        yield "", 1, data[: starts[0]]
+    for head, end in zip(heads, starts[1:], strict=True):
+        above = data.count(b"\n", 0, head.start())
+        yield head[1].decode(), above + 1, b"\n" * above + data[head.end() : end]
+
+
+def has_text(data: bytes) -> bool:
+    """Whether YAML has more than empty lines and comments."""
+    return any(line and line[:1] != b"#" for line in map(bytes.strip, data.splitlines()))
 
 
 def dump_json(value: object) -> str:

@@ -5,9 +5,9 @@ warps, loops that the compiler unrolled. What still compares is how much an inst
 gets done: `products` are the multiply-adds of matrix instructions, `bytes` what a lane loads from
 and stores to global memory, both of the main loop, or of all there is where there is no loop.
 
-What became of public kernels that stand beside a snippet's is kept in its rivals.json, written by
-machine. An answer belongs to an entry of rivals.yml by the digest of what it was compiled from. One
-of another entry, or of an entry since changed, is as good as none.
+What became of public kernels that stand beside a snippet's is kept in snippets/builds.json, written
+by machine. An answer belongs to an entry of the snippet's published.yml by the digest of what it
+was compiled from. One of another entry, or of an entry since changed, is as good as none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
+from warpshelf.contract.snippet import Snippet
 from warpshelf.core import files
-from warpshelf.core.findings import Finding
+from warpshelf.core.findings import Finding, ShelfError
+from warpshelf.core.project import Project
 from warpshelf.look import binary, figures, view
 from warpshelf.look.figures import KINDS, base_kind
 from warpshelf.look.view import Build, Code, Loop, View, executed_count
@@ -100,13 +103,13 @@ def _matrix_products(text: str) -> int:
     return math.prod(map(int, found.groups())) if (found := WARP.search(text)) else 0
 
 
-FILE = "rivals.json"
-SCHEMA = 1
-LARGEST = 2**20  # bytes of the file; a real one holds a few kibibytes
+FILE = "snippets/builds.json"
+SCHEMA = 2
+LARGEST = 2**22  # bytes of the file; a real one holds some fifty kibibytes
 
 
 ANSWER = {"compiler": str, "builds": {"*": BUILD}}
-SHAPE = {"schema": int, "rivals": [{"digest": view.DIGEST, **ANSWER}]}
+SHAPE = {"schema": int, "snippets": {"*": [{"digest": view.DIGEST, **ANSWER}]}}
 
 
 class CompiledRival(NamedTuple):
@@ -124,39 +127,69 @@ def rival_problem(value: object) -> str | None:
     return f"{strange[0]!r} is not an architecture" if strange else wrong
 
 
-def write_rivals(folder: Path, answers: dict[str, CompiledRival]) -> bool:
-    """Keep these answers, by digest, in a snippet's folder; True if anything changed."""
-    rows = ",\n".join(  # a line a kernel, so that a difference shows as one
-        json.dumps({"digest": digest, **one._asdict()}, sort_keys=True, ensure_ascii=False)
-        for digest, one in answers.items()
-    )
-    text = f'{{"schema": {SCHEMA}, "rivals": [\n{rows}\n]}}\n'
-    return files.write_atomically(folder / FILE, text)
+def write_rivals(snippet: Snippet, answers: dict[str, CompiledRival]) -> bool:
+    """Keep these answers, by digest, as those of a snippet; True if anything changed.
+
+    Raises:
+        ShelfError: the file is broken, so that the answers of others would be lost.
+    """
+    known, findings = _read_file(snippet.project)
+    if findings:
+        raise ShelfError(findings)
+    mine = [{"digest": digest, **one._asdict()} for digest, one in answers.items()]
+    parts = []
+    for name, rows in sorted({**known, snippet.id: mine}.items()):
+        # A line a kernel, so that a difference shows as one.
+        lines = (json.dumps(row, sort_keys=True, ensure_ascii=False) for row in rows)
+        parts.append(f'"{name}": [\n' + ",\n".join(lines) + "\n]")
+    text = f'{{"schema": {SCHEMA}, "snippets": {{\n' + ",\n".join(parts) + "\n}}\n"
+    return files.write_atomically(snippet.project.root / FILE, text)
 
 
-def load_rivals(folder: Path, shown: str) -> tuple[dict[str, CompiledRival], list[Finding]]:
-    """The answers in a snippet's folder, called `shown`, by digest; none without a file."""
-    path = folder / FILE
+def load_rivals(snippet: Snippet) -> tuple[dict[str, CompiledRival], list[Finding]]:
+    """The answers of a snippet, by digest, and what is wrong with the file."""
+    kept, findings = _read_file(snippet.project)
+    rows = kept.get(snippet.id, [])
+    return {row["digest"]: CompiledRival(row["compiler"], row["builds"]) for row in rows}, findings
+
+
+def check_file(project: Project, ids: Container[str]) -> list[Finding]:
+    """What is wrong with the file as a whole, where these are the ids of snippets."""
+    kept, findings = _read_file(project)
+    return findings + [
+        Finding(FILE, None, f"{name!r:.60} is not a snippet", "remove its lines")
+        for name in kept
+        if name not in ids
+    ]
+
+
+def _read_file(project: Project) -> tuple[dict[str, Any], list[Finding]]:
+    """The rows of each snippet; none without a file."""
+    path = project.root / FILE
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"is larger than {LARGEST} bytes")
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if wrong := files.json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
-            raise ValueError(wrong)
-        if value["schema"] != SCHEMA:
-            raise ValueError(f"has schema {value['schema']}, not {SCHEMA}")
-        found = {}
-        for row in value["rivals"]:
-            if wrong := rival_problem({key: row[key] for key in ANSWER}):
-                raise ValueError(wrong)
-            found[row["digest"]] = CompiledRival(row["compiler"], row["builds"])
+        return _parse_text(path.read_text(encoding="utf-8")), []
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
         what = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        mend = "make it again with `shelf rivals`, or remove it"
-        return {}, [Finding(f"{shown}/{FILE}", None, what, mend)]
-    return found, []
+        mend = "restore it with `git checkout`, or remove it and run `shelf rivals` of each"
+        return {}, [Finding(FILE, None, what, mend)]
+
+
+@lru_cache(maxsize=1)
+def _parse_text(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if wrong := files.json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
+        raise ValueError(wrong)
+    if value["schema"] != SCHEMA:
+        raise ValueError(f"has schema {value['schema']}, not {SCHEMA}")
+    found: dict[str, Any] = value["snippets"]
+    for row in chain.from_iterable(found.values()):
+        if wrong := rival_problem({key: row[key] for key in ANSWER}):
+            raise ValueError(wrong)
+    return found
 
 
 # What is different between two views of a kernel: figures, main loop, lines.

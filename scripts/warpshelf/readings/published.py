@@ -1,13 +1,16 @@
 """What others published for the idea of a snippet: their figures, and their kernels.
 
-The figures of its reported.yml are what papers and repositories say; nobody here measured them.
-One that fits a timed case of ours names the case, for a comparison as soon as such a device is
-measured. The entries of its rivals.yml each name a kernel in Triton or CUDA C++ in a repository, at
-a commit, and how it is compiled: `shelf rivals` compiles it as ours are compiled, and a page sets
-the two side by side. None of their code is kept here. One with a `package` is ours too, in a
-language that the site does not install: it lies beside the file, and says how it is compiled.
+Its published.yml has up to three keys, and is no part of what a record is bound to.
 
-Both files lie beside the snippet and are no part of what a record is bound to.
+`reported` is a list of what papers and repositories say; nobody here measured it. A figure that
+fits a timed case of ours names the case, for a comparison as soon as such a device is measured.
+
+`rivals` is a list of kernels in Triton or CUDA C++, each in a repository, at a commit, and how it
+is compiled: `shelf rivals` compiles it as ours are compiled, and a page sets the two side by side.
+None of their code is kept here. One with a `package` is ours too, in a language that the site does
+not install: it lies beside the file, and says how it is compiled.
+
+`calls` is code that makes a compiler without a GPU compile our Triton kernels: it calls each.
 """
 
 from __future__ import annotations
@@ -15,17 +18,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
+import yaml
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from warpshelf.core.files import has_text, split_mapping
 from warpshelf.core.findings import Finding
-from warpshelf.readings.entries import EntryModel, EntryReader, Model, read_optional
+from warpshelf.readings.entries import EntryModel, EntryReader, Model, read_optional, suggest_match
 from warpshelf.readings.model import Id, Name, Sentence, Url
 
-REPORTED, RIVALS = "reported.yml", "rivals.yml"
+FILE = "published.yml"
 CUDA = (".cu", ".cuh", ".h", ".hpp")  # how a file of CUDA C++ ends
 Unit = Literal[
     "PFLOP/s", "TFLOP/s", "GFLOP/s", "TB/s", "GB/s", "s", "ms", "µs", "%", "×", "GPU hours"
@@ -113,7 +118,7 @@ class Rival(EntryModel):
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = ""
     # In place of both: the package with the compiler of a language of its own.
     package: Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*$")] = ""
-    file: Annotated[str, AfterValidator(_check_path)]  # of the repository, or beside rivals.yml
+    file: Annotated[str, AfterValidator(_check_path)]  # of the repository, or beside this one
     # The function's name in that file, in CUDA C++ with its template arguments.
     kernel: Annotated[str, Field(pattern=r"^[A-Za-z_][\w:]*(<[\w:, <>-]*>)?$")]
     beside: Counterpart  # the kernel of ours that it is set beside
@@ -193,8 +198,16 @@ class Rival(EntryModel):
         return {key: getattr(self, key) for key in ("file", "kernel", *more, "targets")}
 
 
+class Published(NamedTuple):
+    """What stands in a file, each empty where it has none."""
+
+    rivals: Sequence[Rival] = ()
+    reported: Sequence[PublishedFigure] = ()
+    calls: str = ""
+
+
 def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Finding]]:
-    """The figures of a file's bytes, and what is wrong with the others."""
+    """The figures of a list's bytes, and what is wrong with the others."""
 
     def identify_figure(one: PublishedFigure) -> tuple[object, str]:
         key = one.reading, one.what, one.device, one.setting, one.unit
@@ -206,7 +219,7 @@ def read_figures(data: bytes, path: str) -> tuple[list[PublishedFigure], list[Fi
 
 
 def read_rivals(data: bytes, path: str) -> tuple[list[Rival], list[Finding]]:
-    """The entries of a file's bytes, and what is wrong with the others."""
+    """The kernels of a list's bytes, and what is wrong with the others."""
 
     def identify_rival(one: Rival) -> tuple[object, str]:
         return (one.digest, str(one.beside)), f"names {one.kernel} again"
@@ -231,23 +244,57 @@ def _drop_twins(
     return list(kept.values()), reader.findings
 
 
-def load_figures(folder: Path, shown: str) -> tuple[list[PublishedFigure], list[Finding]]:
-    """The figures beside the snippet in `folder`, which is called `shown`; none without a file."""
-    data, findings = read_optional(folder / REPORTED, f"{shown}/{REPORTED}")
-    return ([], findings) if data is None else read_figures(data, f"{shown}/{REPORTED}")
+def read_calls(data: bytes, path: str) -> tuple[str, list[Finding]]:
+    """The text of the calls, and what is wrong with it."""
+    try:
+        text = yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        text = None
+    if isinstance(text, str) and text.strip():
+        return text, []
+    mend = "write `calls: |`, and below it each line of code behind two more spaces"
+    line = len(data) - len(data.lstrip(b"\n")) + 1
+    return "", [Finding(path, line, "calls is not a block of text", mend)]
 
 
-def load_rivals(folder: Path, shown: str) -> tuple[list[Rival], list[Finding]]:
-    """The entries beside the snippet in `folder`, called `shown`; none without a file."""
-    where = f"{shown}/{RIVALS}"
-    data, findings = read_optional(folder / RIVALS, where)
-    rivals, findings = ([], findings) if data is None else read_rivals(data, where)
-    for one in [one for one in rivals if one.package]:
+READERS: dict[str, Callable[[bytes, str], tuple[Any, list[Finding]]]] = {
+    "rivals": read_rivals,
+    "reported": read_figures,
+    "calls": read_calls,
+}
+KEYS = "`rivals:`, `reported:` or `calls:`"
+
+
+def load_published(folder: Path, shown: str) -> tuple[Published, list[Finding]]:
+    """What is published beside the snippet in `folder`, called `shown`; nothing without a file."""
+    path = f"{shown}/{FILE}"
+    data, findings = read_optional(folder / FILE, path)
+    lines: dict[str, int] = {}
+    found: dict[str, Any] = {}
+    for key, line, value in split_mapping(data or b""):
+        first = lines.setdefault(key, line)
+        if key and key not in READERS:
+            mend = suggest_match(key, READERS, f"write {KEYS}, or remove it")
+            findings.append(Finding(path, line, f"the key {key!r} is unknown", mend))
+        elif not key:
+            mend = f"start it with {KEYS}, as UTF-8 without BOM"
+            findings.append(Finding(path, line, "does not start with a key", mend))
+        elif first != line:
+            what = f"the key {key!r} is written twice (first on line {first})"
+            findings.append(Finding(path, line, what, "remove one"))
+        elif not has_text(value):
+            findings.append(Finding(path, line, f"{key} is empty", "fill it, or remove the key"))
+        else:
+            found[key], wrong = READERS[key](value, path)
+            findings += wrong
+    if data is not None and not lines:
+        findings.append(Finding(path, None, "is empty", f"write {KEYS}, or delete the file"))
+    for one in [one for one in found.get("rivals", ()) if one.package]:
         try:
             one._source = (folder / one.file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             what = f"file is {one.file!r}, which cannot be read ({why})"
             findings.append(one.make_finding(what, "name a file beside this one"))
-            rivals.remove(one)
-    return rivals, findings
+            found["rivals"].remove(one)
+    return Published(**found), findings

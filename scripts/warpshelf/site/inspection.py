@@ -16,7 +16,7 @@ from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
 from warpshelf.live import runtime
-from warpshelf.look import view_store
+from warpshelf.look import builds, view_store
 from warpshelf.readings import crosscheck
 from warpshelf.readings.entries import closest_match, suggest_match
 from warpshelf.readings.model import Shelf
@@ -62,6 +62,7 @@ def inspect_project(project: Project) -> tuple[list[Finding], list[str]]:
     findings = [*held.findings, *crosscheck.check_shelf(held.shelf, ids)]
     for one in held.snippets:
         findings.extend(one.findings or _check_snippet(one, held.shelf, shown, past))
+    findings.extend((*mutants.check_lists(project, ids), *builds.check_file(project, ids)))
     findings.extend(learning_paths.build_paths(held.pages, held.shelf)[1])
     findings.extend(glossary.check_glossary(held.glossary, held.pages, held.shelf, anchors))
     findings.extend(_check_pages(held))
@@ -75,7 +76,7 @@ def _check_snippet(
     """What is wrong around a snippet whose own source is valid."""
     path = one.project.relative_path(one.path)
     yield from mutants.check_mutants(one)
-    yield from project_content.check_claims(one, shelf)
+    yield from project_content.check_published(one, shelf)
     records, wrong = store.load_records(one)
     yield from wrong
     committed = records.get(CPU)
@@ -109,7 +110,6 @@ def _check_snippet(
             where = one.project.relative_path(stray)
             yield Finding(where, None, "is not a record", "remove it")
     yield from _check_views(one, current)
-    yield from project_content.check_rivals(one)
     yield from _check_slowdowns(one, past)
 
 

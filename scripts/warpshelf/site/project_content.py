@@ -30,6 +30,7 @@ from warpshelf.look.view import View
 from warpshelf.readings import model, published
 from warpshelf.readings.entries import suggest_match
 from warpshelf.readings.model import Shelf
+from warpshelf.readings.published import Published, PublishedFigure, Rival
 from warpshelf.records import record_comparison, store
 from warpshelf.records.history import History
 from warpshelf.records.ledger import CPU, Ledger
@@ -174,11 +175,11 @@ def build_snippet_page(
 ) -> tuple[SnippetPage, list[Finding]]:
     """All that the page of `snippet` shows, and what is wrong with it."""
     states, findings = snippet_states(snippet, ledger)
-    stated, wrong = load_claims(snippet, shelf)
+    stated, wrong = load_published(snippet)
     findings += wrong
     views, wrong = view_store.load_summaries(snippet)
     findings += wrong
-    pairs, wrong = pair_rivals(snippet, views)
+    pairs, wrong = pair_rivals(snippet, stated.rivals, views)
     findings += wrong
     kernels = {  # of CUDA C++, as the records of the present code have compiled them
         row["kernel"]
@@ -193,14 +194,14 @@ def build_snippet_page(
         kind=snippet.kind,
         title=snippet.title or snippet.id,
         sections=snippet.sections,
-        code=code_listings(snippet, sorted(kernels), repository),
+        code=code_listings(snippet, stated.calls, sorted(kernels), repository),
         sources=[
             SourceLink(known[name].title, known[name].target) if name in known else SourceLink(name)
             for name in snippet.readings
         ],
         needs=snippet.needs,
         states=states,
-        reported=stated,
+        reported=list_claims(stated.reported, shelf),
         views=views,
         rivals=pairs,
         history={
@@ -254,7 +255,7 @@ def machine_state(snippet: Snippet, key: str, found: Record, ledger: Ledger) -> 
 
 
 def code_listings(
-    snippet: Snippet, kernels: Sequence[str] = (), repository: str | None = None
+    snippet: Snippet, calls: str = "", kernels: Sequence[str] = (), repository: str | None = None
 ) -> list[Listing]:
     """The files of a snippet, Triton or CUDA C++ first, the modules beside it last, unlabelled."""
     if snippet.findings:
@@ -271,21 +272,32 @@ def code_listings(
         # Compiler Explorer has none of the modules that one with neighbours imports.
         alone = label == "CUDA C++" or not beside
         imports = snippet.parsed.imports if snippet.parsed else ()
-        explorer = listings.explorer_link(one, kernels, snippet.calls, imports) if alone else None
+        explorer = listings.explorer_link(one, kernels, calls, imports) if alone else None
         ways = listings.source_links(snippet.id, one.name, repository, explorer, target)
         found.append(one._replace(ways=ways))
     return found
 
 
-def load_claims(snippet: Snippet, shelf: Shelf) -> tuple[list[Claim], list[Finding]]:
-    """The figures that others publish for a snippet, if their reading is on the shelf."""
-    folder = snippet.project.relative_path(snippet.folder)
-    figures, findings = published.load_figures(snippet.folder, folder)
+def load_published(snippet: Snippet) -> tuple[Published, list[Finding]]:
+    """What others publish for a snippet, and what is wrong with its file."""
+    return published.load_published(snippet.folder, snippet.project.relative_path(snippet.folder))
+
+
+def list_claims(figures: Iterable[PublishedFigure], shelf: Shelf) -> list[Claim]:
+    """The figures that others publish, if their reading is on the shelf."""
     return [
         Claim(figure, SourceLink(reading.title, reading.target), figure.url or reading.url)
         for figure in figures
         if (reading := shelf.readings.get(figure.reading))
-    ], findings
+    ]
+
+
+def check_published(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
+    """What is wrong with what others publish for a snippet."""
+    found, findings = load_published(snippet)
+    yield from findings
+    yield from check_claims(snippet, found.reported, shelf)
+    yield from check_rivals(snippet, found.rivals)
 
 
 def suggest_reading(name: str, shelf: Shelf) -> str:
@@ -294,11 +306,10 @@ def suggest_reading(name: str, shelf: Shelf) -> str:
     return f"{suggest_match(name, shelf.readings, otherwise)}, or add the reading"
 
 
-def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
-    """What is wrong with the figures that others publish for a snippet."""
-    folder = snippet.project.relative_path(snippet.folder)
-    figures, findings = published.load_figures(snippet.folder, folder)
-    yield from findings
+def check_claims(
+    snippet: Snippet, figures: Sequence[PublishedFigure], shelf: Shelf
+) -> Iterator[Finding]:
+    """What does not fit in the figures that others publish for a snippet."""
     asked = any(figure.case is not None for figure in figures)
     truth = store.current_record(snippet, CPU) if asked else None
     due = [row for row in truth.get("due", ()) if row["timed"]] if truth else None
@@ -328,34 +339,30 @@ def check_claims(snippet: Snippet, shelf: Shelf) -> Iterator[Finding]:
 
 
 def pair_rivals(
-    snippet: Snippet, views: Sequence[View]
+    snippet: Snippet, known: Iterable[Rival], views: Sequence[View]
 ) -> tuple[list[RivalComparison], list[Finding]]:
     """Each public kernel that was compiled from its present entry, and ours from `views`."""
-    shown = snippet.project.relative_path(snippet.folder)
-    known, findings = published.load_rivals(snippet.folder, shown)
-    answers, wrong = builds.load_rivals(snippet.folder, shown)
+    answers, wrong = builds.load_rivals(snippet)
     return [
         RivalComparison(one, answers[one.digest], our_builds(views, one))
         for one in known
         if one.digest in answers
-    ], findings + wrong
+    ], wrong
 
 
-def check_rivals(snippet: Snippet) -> Iterator[Finding]:
-    """What is wrong with a snippet's rivals.yml and rivals.json, beside its current views."""
-    shown = snippet.project.relative_path(snippet.folder)
+def check_rivals(snippet: Snippet, known: Sequence[Rival]) -> Iterator[Finding]:
+    """What is wrong with the builds of the public kernels, beside a snippet's current views."""
     views = view_store.load_summaries(snippet)[0]
-    found, findings = pair_rivals(snippet, views)
+    found, findings = pair_rivals(snippet, known, views)
     yield from findings
-    known = published.load_rivals(snippet.folder, shown)[0]
     folder = " --checkouts FOLDER" if any(one.repository for one in known) else ""
     again = f"run `shelf rivals {snippet.id}{folder}`"
     done = {one.rival.digest for one in found}
     for rival in (one for one in known if one.digest not in done):
         yield rival.make_finding(f"{rival.kernel} has no build that matches its entry", again)
-    if extra := builds.load_rivals(snippet.folder, shown)[0].keys() - {one.digest for one in known}:
-        what = f"holds builds of kernels that {published.RIVALS} does not name: {len(extra)}"
-        yield Finding(f"{shown}/{builds.FILE}", None, what, again)
+    if extra := builds.load_rivals(snippet)[0].keys() - done:
+        what = f"holds builds that no entry of {snippet.id} names: {len(extra)}"
+        yield Finding(builds.FILE, None, what, again if known else "remove its lines")
     by = {(one["variant"], one["kernel"]): one["compiler"] for one in views}
     for rival, answer, _ in found if views else ():  # cannot be checked without current views
         beside = rival.beside.variant, rival.beside.kernel
