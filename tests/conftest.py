@@ -206,7 +206,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def scope_of(nodeid: str) -> str:
     """What keeps a test on one worker with others: its file, or the snippet that it executes."""
-    one = re.match(r"tests/\w+/test_(?:snippets|models|programs|mutants)\.py::\w+\[(\w+)", nodeid)
+    files = "snippets|models|programs|mutants|measured_bounds"
+    one = re.match(rf"tests/\w+/test_(?:{files})\.py::\w+\[(\w+)", nodeid)
     return one[1] if one else nodeid.partition("::")[0]
 
 
