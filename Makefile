@@ -14,6 +14,8 @@ endif
 # Material for MkDocs prints a notice about MkDocs 2 at every build; mkdocs is pinned below 2 here.
 export NO_MKDOCS_2_WARNING := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Containers often set it, and then every process compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Stamps: what .venv was last filled with. pip runs again when pyproject.toml or constraints.txt
 # is newer than the stamp, and not otherwise. An environment is never reduced: any that is

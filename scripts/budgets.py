@@ -63,7 +63,7 @@ class Clone:
         """This one, with a home and caches of the clone's own."""
         home, real = self.folder / "home", Path.home()
         home.mkdir(exist_ok=True)
-        dropped = ("PAPERGPU_CACHE", "TRITON_CACHE_DIR", "TRITON_HOME", "PYTHONPATH", "VIRTUAL_ENV")
+        dropped = ("PAPERGPU_CACHE", "TRITON_CACHE_DIR", "TRITON_HOME", "VIRTUAL_ENV", "PYTHON")
         foreign = (*dropped, "MAKE", "GIT_", "PYTEST_")
         found = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         found |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}

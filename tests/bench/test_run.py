@@ -62,7 +62,7 @@ def wrong_outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     latin.write_bytes(latin.read_text(encoding="utf-8").encode("latin-1"))
     for name in ["sound", "hostile", "latin", *OVERLAYS]:
         trial.add_page(f"{name}.md", f'# Page of {name}\n\n--8<-- "{name}/whole.md"\n')
-    run = trial.run_process("run", "--json")
+    run = trial.run_shelf("run", "--json")
     verdicts = {verdict["snippet"]: verdict for verdict in json.loads(run.stdout)}
     return Outcome(trial, run, verdicts, trial.run_shelf("site"))
 

@@ -1,7 +1,7 @@
 """Every model on this machine: `pytest tests/models -k simulator`.
 
-One that is as its record says is verified by its facts, or only shown by its demo where they take
-long; one that was changed since, whole.
+One that is as its record says is verified by its facts, or left to its demo where they take long;
+one that was changed since is verified whole.
 """
 
 from __future__ import annotations

@@ -273,6 +273,7 @@ def test_times_keep_their_last_digit() -> None:
     assert (one.start, one.end) == (4650657915244965, 4650657915244966)
 
 
+@pytest.mark.exhaustive("a process of its own for one line")
 def test_any_other_file_is_reported_by_its_name(tmp_path: Path) -> None:
     """As a reader would: `profiling.py FILE`."""
     file = tmp_path / "trace.json.gz"

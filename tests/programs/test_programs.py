@@ -1,7 +1,7 @@
 """Every program on this machine: `pytest tests/programs -k zero`. Takes 20 s, as most start ranks.
 
-One that is as its record says is verified by its facts, or only shown by its demo where they take
-long; one that was changed since, whole.
+One that is as its record says is verified by its facts, or left to its demo where they take long;
+one that was changed since is verified whole.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_settings_name_the_schema_for_the_lists() -> None:
 
 
 def test_our_lists_are_accepted(tmp_path: Path) -> None:
-    write_library(tmp_path, readings=400, topics=4)
+    write_library(tmp_path, readings=60, topics=4)
     good = [
         GOOD,
         "[]\n",

@@ -402,7 +402,7 @@ def test_every_change_arrives_on_the_served_page(page_trial: Trial) -> None:
 @proc
 @pytest.mark.parametrize(
     "end",
-    exhaustive([signal.SIGTERM, signal.SIGINT], "each of the signals"),
+    exhaustive([signal.SIGTERM, signal.SIGINT], "the server ends in other tests too", 0),
     ids=lambda end: end.name,
 )
 def test_a_run_under_way_ends_with_the_server(page_trial: Trial, end: int) -> None:

@@ -272,6 +272,7 @@ def test_attention_operators_keep_the_rules_of_operators() -> None:
     torch.library.opcheck(blockwise.attention_backward, given, test_utils=RULES)
 
 
+@pytest.mark.exhaustive("gradients, whose kernels have cases of their own")
 def test_attention_gradients_arrive_through_autograd() -> None:
     leaves = draw_qkv()
     out, lse = blockwise.blockwise_attention(*leaves, causal=True, chunk_q=32, chunk_kv=24)

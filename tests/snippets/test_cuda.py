@@ -593,6 +593,7 @@ def test_missing_nvrtc_is_one_clear_error(tmp_path, monkeypatch):
         cuda.Source(path).cubin(["f"], "sm_90")
 
 
+@pytest.mark.exhaustive("a process of its own for one line")
 def test_cpu_launches_leave_cuda_core_alone(kernel_source):
     code = (
         "import sys, torch; from snippets import cuda; x = torch.ones(1, dtype=torch.float64);"

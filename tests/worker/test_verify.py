@@ -775,6 +775,7 @@ print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 """
 
 
+@pytest.mark.exhaustive("a process of its own, for its peak")
 def test_a_large_case_takes_little_more_than_its_tensors_and_their_truth() -> None:
     if sys.platform != "linux":
         pytest.skip("ru_maxrss is in other units there")
