@@ -118,11 +118,11 @@ def render_svg(
     box: tuple[float, float, float], title: str, told: str, parts: Iterable[str], style: str = ""
 ) -> str:
     """An `<svg>` from `box` (its top, its width, its height), with a text for screen readers."""
-    own = f' style="{style}"' if style else ""
     top, width, height = map(coord, box)
     return (
         f'<svg viewBox="0 {top} {width} {height}" role="img" data-search-exclude="yes" '
-        f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor"{own}>'
+        f'xmlns="http://www.w3.org/2000/svg" font-size="{TEXT}" fill="currentColor" '
+        f'style="aspect-ratio:{width}/{height};{style}">'
         f"<title>{escape_markdown(title)}</title><desc>{escape_markdown(told)}</desc>\n"
         + "\n".join(part for part in parts if part)
         + "\n</svg>"
