@@ -1,7 +1,8 @@
 """The command line.
 
-`python -m papergpu run script.py ...` executes a script with its kernels on the CPU.
-`python -m papergpu forms` prints the table of all that is executed, and with files of PTX behind it
+`papergpu run program.cu ...` compiles a CUDA program and executes it, or a script with its kernels of
+Triton, or a program that is compiled already; `papergpu nvcc` compiles one as nvcc would.
+`papergpu forms` prints the table of all that is executed, and with files of PTX behind it
 what kernels are made of, and what of it is executed; `--json` says the same to programs.
 """
 
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import runpy
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from pathlib import Path
 from papergpu import session
 from papergpu.counters import Collected, format_table
 from papergpu.device import parse_target
-from papergpu.errors import Finding, Unavailable, Unsupported
+from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
 from papergpu.forms import FORMS, Form, Slot, UnknownForm, find_form
 from papergpu.launch import SCHEDULES, Settings
 from papergpu.parse import Unreadable, parse
@@ -153,6 +155,32 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
     return 0
 
 
+def run_program(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
+    """Execute a CUDA program, from its source or compiled; 2 if it cannot begin."""
+    from papergpu import programs
+
+    if not Path(path).is_file():
+        print(f"{path}: no such program; name a .cu file or an executable", file=sys.stderr)
+        return 2
+    try:
+        programs.run_program(Path(path).resolve(), arguments, (), target, settings)
+    except (CompileError, Unavailable, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def run_nvcc(arguments: Sequence[str]) -> int:
+    """Compile as nvcc would, for papergpu; its exit status."""
+    from papergpu import toolkit
+
+    try:
+        command = toolkit.nvcc_command(arguments)
+    except (CompileError, Unavailable) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return subprocess.run(command).returncode
+
+
 def print_forms(paths: list[str], as_json: bool) -> int:
     """Print the forms of files, or the whole table; 1 if a file is unreadable or has others."""
     if not paths:
@@ -192,9 +220,20 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument(
         "--profile", action="store_true", help="print at the end what each line of the source did"
     )
-    executed.add_argument("script", metavar="SCRIPT")
+    executed.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+    compiled = commands.add_parser("nvcc", help="compile a CUDA program that runs here",
+                                   add_help=False, prefix_chars="\0")  # fmt: skip
+    compiled.add_argument("arguments", nargs=argparse.REMAINDER, metavar="OPTION")
+    served = commands.add_parser("serve")  # as a program starts it: see papergpu.programs
+    served.add_argument("file", type=int)
     given = parser.parse_args(arguments)
+    if given.command == "nvcc":
+        return run_nvcc(given.arguments)
+    if given.command == "serve":
+        from papergpu.programs import serve
+
+        return serve(given.file)
     if given.command == "forms":
         return print_forms(given.files, given.json)
     settings = Settings(
@@ -208,6 +247,8 @@ def main(arguments: list[str] | None = None) -> int:
         parse_target(given.target)
     except ValueError as error:
         parser.error(str(error))
+    if not given.script.endswith(".py"):
+        return run_program(given.script, given.arguments, given.target, settings)
     return run_script(given.script, given.arguments, given.target, settings)
 
 

@@ -1,4 +1,4 @@
-"""The engine, compiled at its first use by this machine's C++ compiler for what its processor has.
+"""The engine: as a wheel brings it, or compiled at its first use for what this processor has.
 
 Every source is compiled on its own and kept by what it depends on, so that a change costs one of
 them. The first build says on stderr what it does, how long it will take, and how far it is.
@@ -24,7 +24,14 @@ from papergpu.errors import Unavailable
 from papergpu.file_cache import cache_dir
 
 SOURCES = Path(__file__).parent / "core"
-FLAGS = ("-std=c++20", "-O3", "-march=native", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off",
+BUNDLED = Path(__file__).parent / "engine"  # what a wheel brings, a library for each of LEVELS
+# By processor: what GCC calls a level, the best one first, and the flags of Linux that it needs.
+LEVELS = {
+    "x86_64": {"x86-64-v4": {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
+               "x86-64-v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}},
+    "aarch64": {"armv8-a": {"asimd"}},
+}  # fmt: skip
+FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off",
          "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-pthread")  # fmt: skip
 
 
@@ -55,18 +62,45 @@ def _run_compiler(command: list[str]) -> None:
 def _describe_machine(cxx: str) -> bytes:
     """What else decides what a compiler writes: its version, and this processor."""
     version = subprocess.run([cxx, "--version"], capture_output=True).stdout
+    return version + _read_features().encode()
+
+
+def _read_features() -> str:
+    """What this processor has, in Linux's words."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return version + flags.encode()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def compile_engine() -> Path:
-    """The engine's library, compiled if this machine has not got it yet."""
+def find_bundled() -> Path | None:
+    """The library in this package that makes the most of this processor, if it has one."""
+    if os.environ.get("PAPERGPU_CXXFLAGS"):
+        return None
+    features = set(_read_features().split())
+    levels = LEVELS.get(platform.machine(), {})
+    files = (BUNDLED / f"{level}.so" for level, needs in levels.items() if needs <= features)
+    return next((file for file in files if file.is_file()), None)
+
+
+def compile_levels(folder: Path) -> list[Path]:
+    """The engine for all processors of this machine's kind, a library a level, for a wheel.
+
+    `PAPERGPU_LEVELS` names some of them.
+    """
+    made = []
+    for level in os.environ.get("PAPERGPU_LEVELS", "").split() or LEVELS[platform.machine()]:
+        made.append(folder / f"{level}.so")
+        _print_line(f"for {level}")
+        shutil.copyfile(compile_engine(level), made[-1])
+    return made
+
+
+def compile_engine(level: str = "native") -> Path:
+    """The engine's library for a level of processors, compiled if it is not kept yet."""
     cxx = find_compiler()
-    flags = (*FLAGS, *os.environ.get("PAPERGPU_CXXFLAGS", "").split())
+    flags = (*FLAGS, f"-march={level}", *os.environ.get("PAPERGPU_CXXFLAGS", "").split())
     headers = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.hpp")))
     base = hashlib.sha256(
         _describe_machine(cxx) + f"{cxx} {' '.join(flags)} {EASIER}".encode() + headers
@@ -120,7 +154,7 @@ def _compile_sources(
     if told:
         about = max(*missing.values(), whole / min(cores, len(missing)))
         over = f"{len(missing)} files on {cores} core{'s' * (cores > 1)}, about {about:.0f} s"
-        _print_line(f"compiling the engine for this processor with {cxx}, once: {over}")
+        _print_line(f"compiling the engine with {cxx}, once: {over}")
     # Written aside and moved into place, so that nobody finds half a file.
     with TemporaryDirectory(dir=library.parent) as aside:
 
@@ -170,7 +204,7 @@ def _precompile_header(cxx: str, flags: tuple[str, ...], aside: Path, many: bool
 @cache
 def load_library() -> ctypes.CDLL:
     """The engine, loaded."""
-    library = ctypes.CDLL(str(compile_engine()))
+    library = ctypes.CDLL(str(find_bundled() or compile_engine()))
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     for name, returned in (("handler", pointer), ("names", text), ("names_of", text),
                            ("printed", pointer)):  # fmt: skip

@@ -30,7 +30,7 @@ from papergpu.launch import (
     bind_memory,
     fill_memory,
 )
-from papergpu.nvrtc import Compiled, compiled, unit
+from papergpu.nvrtc import Compiled, Unit, compiled, unit
 from papergpu.syntax_tree import Variable
 from papergpu.variables import HEAP, variable_bytes
 
@@ -96,7 +96,7 @@ class _CompiledModule:
 
 
 class Source:
-    """A .cu file, or its text, and how it is compiled.
+    """A .cu file, or its text, and how it is compiled; or PTX, which is executed as it is.
 
     `options` are NVRTC's, such as `--use_fast_math`, `-DTILE=32` or `-Iinclude`; `target` is sm_80,
     sm_90a or sm_100a; `name` is what a text is called in messages. Variables of the file keep what
@@ -117,9 +117,10 @@ class Source:
             encoding="utf-8-sig", errors="replace")  # fmt: skip
         self.name = name or (self.path.name if self.path else "source.cu")
         self.options, self.target = tuple(options), target
-        self._unit = unit(
-            self.text, self.path or (Path(name) if name else None), self.options, target
-        )
+        self._unit: Unit | None = None
+        if not re.match(r"(?:\s|//.*\n)*\.version\s", self.text):
+            where = self.path or (Path(name) if name else None)
+            self._unit = unit(self.text, where, self.options, target)
         self._names: list[str] = []
         # Those instances of templates and all that is none; and others, an instance each.
         self._loaded: _CompiledModule | None = None
@@ -163,9 +164,9 @@ class Source:
             for at, (value, one) in enumerate(zip(args, wanted, strict=True))
         ]
         fixed = found.program.directives.get("reqnctapercluster")
-        blocks = _parse_dim3(cluster if cluster is not None else fixed or 1)
+        blocks = parse_dim3(cluster if cluster is not None else fixed or 1)
         return session.launch(
-            found, _parse_dim3(grid), _parse_dim3(block), values, collect_memory(args, touching),
+            found, parse_dim3(grid), parse_dim3(block), values, collect_memory(args, touching),
             dynamic=shared, cluster=blocks, cooperative=cooperative, settings=settings,
         )  # fmt: skip
 
@@ -214,7 +215,8 @@ class Source:
             return self._loaded
         wanted = [*self._names, *(name for name in names if name not in self._names)]
         before = self._loaded
-        fresh = _CompiledModule(compiled(self._unit, wanted), before.module if before else None)
+        made = compiled(self._unit, wanted) if self._unit else Compiled(self.text, {})
+        fresh = _CompiledModule(made, before.module if before else None)
         memory = fresh.outline.memory
         start, size = len(before.outline.memory.bytes) if before else 0, len(memory.bytes)
         if size > ROOM:
@@ -245,6 +247,9 @@ class Source:
 
         Compiled together, the time would grow with the square of their number.
         """
+        if self._unit is None:
+            known = ", ".join(self._compile_names().outline.kernels)
+            raise ValueError(f"{self.name}: no kernel {name!r}; it has {known}")
         if name in self._apart:
             return self._apart[name]
         if name not in self._names:
@@ -255,6 +260,7 @@ class Source:
         return self._compile_names(name)
 
     def _compile_instance(self, name: str) -> Compiled:
+        assert self._unit is not None
         try:
             return compiled(self._unit, [name])
         except CompileError as error:
@@ -273,7 +279,8 @@ class Source:
             ) from None
 
 
-def _parse_dim3(value: Dim) -> Three:
+def parse_dim3(value: Dim) -> Three:
+    """One to three numbers as CUDA's dim3."""
     sizes = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"{value} is not a grid or block size: give one to three numbers")

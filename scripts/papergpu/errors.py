@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from papergpu.lexer import Unreadable
+from papergpu.syntax_tree import Place
 
+Three = tuple[int, int, int]
 __all__ = ["CompileError", "Finding", "Unavailable", "Unreadable", "Unsupported"]
 
 
@@ -16,7 +18,17 @@ class Unsupported(NotImplementedError):
 
 
 class Finding(RuntimeError):
-    """What a launch did wrong: kernel, source line, block, thread, and the mend, in one line."""
+    """What a launch did wrong: kernel, source line, block, thread, and the mend, in one line.
+
+    `what` is the fault and its mend alone, and `place` where in the source, if that is known.
+    """
+
+    def __init__(
+        self, kernel: str, where: str, block: Three, thread: Three, what: str, place: Place | None
+    ) -> None:
+        super().__init__(f"{kernel} at {where}, block {block}, thread {thread}: {what}")
+        self.kernel, self.block, self.thread = kernel, block, thread
+        self.what, self.place = what, place
 
 
 class CompileError(RuntimeError):

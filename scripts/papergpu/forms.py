@@ -127,6 +127,8 @@ def find_form(written: str, count: int | None = None) -> Matched:
         UnknownForm: there is none.
     """
     words = tuple(written.split("."))
+    if words[0] == "vote" and words[2:3] == ("sync",):  # as CUB writes it and ptxas reads it
+        words = ("vote", "sync", words[1], *words[3:])
     first: Matched | None = None
     for form in FORMS:
         slots = _match_slots(form.slots, words)

@@ -239,21 +239,23 @@ class Kernel:
             sys.stdout.write(printed)
             sys.stdout.flush()
         if failed:
-            raise Finding(self.format_finding(given, names))
+            raise self.read_finding(given, names)
         if not settings.profile:
             return Result(given.steps, None, printed)
         return Result(
             given.steps, counts, printed, relocate_samples(samples[: given.nsamples], allocs)
         )
 
-    def format_finding(self, given: Launch, names: Sequence[str]) -> str:
-        """A finding as a line: kernel, source, block, thread, what, and the mend."""
+    def read_finding(self, given: Launch, names: Sequence[str]) -> Finding:
+        """What the engine found, in a reader's words."""
+        program, pc = self.program, given.fault_pc
         text = given.error.decode(errors="replace")
         text = re.sub(r"\$(\d+)", lambda m: names[int(m[1])], text)
-        text = re.sub(r"@(\d+)", lambda m: self.program.locate_instruction(int(m[1])), text)
-        where = self.program.locate_instruction(given.fault_pc)
-        block, thread = tuple(given.fault_block), tuple(given.fault_thread)
-        return f"{self.program.name} at {where}, block {block}, thread {thread}: {text}"
+        text = re.sub(r"@(\d+)", lambda m: program.locate_instruction(int(m[1])), text)
+        (a, b, c), (x, y, z) = given.fault_block, given.fault_thread
+        place, _ = program.places[int(program.instructions[pc]["place"])]
+        where = program.locate_instruction(pc)
+        return Finding(program.name, where, (a, b, c), (x, y, z), text, place)
 
 
 def aligned_zeros(size: int, by: int = 128) -> npt.NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from made_up_views import make_view
 from warpshelf.bench import compiling
 from warpshelf.contract import snippet
 from warpshelf.contract.snippet import Snippet
-from warpshelf.core import project
+from warpshelf.core import files, project
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.project import Project
 from warpshelf.look import builds, view_store
@@ -109,8 +109,8 @@ def test_a_kernel_is_compiled_kept_and_current(
     words = ("rivals", "transpose", "--checkouts", str(rival_clones))
     done = trial.run_shelf(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("wrote snippets/builds.json\n")
-    assert trial.run_shelf(*words).stdout.endswith("nothing changed in snippets/builds.json\n")
+    assert done.stdout.endswith("wrote snippets/builds.xz\n")
+    assert trial.run_shelf(*words).stdout.endswith("nothing changed in snippets/builds.xz\n")
     assert list_rival_findings(rivalled_snippet) == []
     kept_view = view_store.load_summaries(rivalled_snippet)[0][0]
     ((pair,), findings) = pair_rivals(rivalled_snippet, kept_view)
@@ -126,7 +126,7 @@ def test_a_kernel_is_compiled_kept_and_current(
     edit_rivals(rivalled_snippet, "BLOCK: 128", "BLOCK: 256")
     stale = list_rival_findings(rivalled_snippet)
     assert len(stale) == 2 and "has no build that matches its entry" in stale[0]
-    assert "snippets/builds.json: holds builds that no entry of transpose names: 1" in stale[1]
+    assert "snippets/builds.xz: holds builds that no entry of transpose names: 1" in stale[1]
     assert pair_rivals(rivalled_snippet, kept_view)[0] == []
     edit_rivals(rivalled_snippet, "BLOCK: 256", "BLOCK: 128")
     edit_rivals(rivalled_snippet, "transpose_naive", "transpose_tiled")
@@ -134,7 +134,8 @@ def test_a_kernel_is_compiled_kept_and_current(
     assert "naive: transpose_tiled, which has no view; name one of naive: transpose_naive" in told
     edit_rivals(rivalled_snippet, "transpose_tiled", "transpose_naive")
     path = rivalled_snippet.project.root / builds.FILE
-    path.write_text(path.read_text().replace(name_compiler(), "Triton 2.0"))
+    text = json.dumps(files.unpack_json(path.read_bytes())).replace(name_compiler(), "Triton 2.0")
+    path.write_bytes(files.pack_json(json.loads(text)))
     assert (
         f"scale is compiled by Triton 2.0, ours by {name_compiler()}"
         in list_rival_findings(rivalled_snippet)[0]
@@ -292,39 +293,41 @@ BUILD = {
 }
 
 
+def pack_text(text: str) -> bytes:
+    """JSON as the file holds it."""
+    return files.pack_json(json.loads(text))
+
+
 @pytest.mark.parametrize(
     ("change_to", "says"),
     [
-        (lambda value: "[", "Expecting value"),
-        (lambda value: json.dumps(value | {"schema": 1}), "has schema 1"),
-        (lambda value: json.dumps(value | {"more": 1}), "unknown key 'more'"),
-        (lambda value: json.dumps(value).replace("sm_90", "sm90"), "is not an architecture"),
-        (lambda value: json.dumps(value).replace("24", '"x"'), "registers"),
-        (lambda value: " " * 2**23, "is larger than"),
+        (lambda value: b"[", "is cut off"),
+        (lambda value: pack_text(json.dumps(value | {"schema": 1})), "has schema 1"),
+        (lambda value: pack_text(json.dumps(value | {"more": 1})), "unknown key 'more'"),
+        (lambda value: pack_text(json.dumps(value).replace("sm_90", "sm90")), "is not an archit"),
+        (lambda value: pack_text(json.dumps(value).replace("24", '"x"')), "registers"),
+        (lambda value: b" " * 2**23, "is larger than"),
     ],
 )
 def test_a_file_that_is_broken_is_told(rivalled_snippet: Snippet, change_to, says: str) -> None:
     answers = {"sha256:" + "0" * 64: builds.CompiledRival("Triton 1", {"sm_90": BUILD})}
     builds.write_rivals(rivalled_snippet, answers)
     path = rivalled_snippet.project.root / builds.FILE
-    path.write_text(change_to(json.loads(path.read_text())))
+    path.write_bytes(change_to(files.unpack_json(path.read_bytes())))
     found, (finding,) = builds.load_rivals(rivalled_snippet)
     assert found == {}
-    assert finding.path == "snippets/builds.json" and says in finding.what
+    assert finding.path == "snippets/builds.xz" and says in finding.what
     with pytest.raises(ShelfError, match="restore it"):  # those of others would be lost
         builds.write_rivals(rivalled_snippet, answers)
 
 
-def test_each_snippet_has_its_lines_in_the_file(rivalled_snippet: Snippet) -> None:
+def test_each_snippet_has_its_part_of_the_file(rivalled_snippet: Snippet) -> None:
     project = rivalled_snippet.project
     other = replace(rivalled_snippet, id="a_copy")
     rows = {"sha256:" + digit * 64: builds.CompiledRival("Triton 1", {"sm_90": BUILD})
             for digit in "10"}  # fmt: skip
     assert builds.write_rivals(rivalled_snippet, rows)
-    before = (project.root / builds.FILE).read_text().splitlines()
     assert builds.write_rivals(other, rows) and not builds.write_rivals(rivalled_snippet, rows)
-    after = (project.root / builds.FILE).read_text().splitlines()
-    assert len(before) == 6 and len(after) == 10 and after[5:] == before[1:]
     for one in (rivalled_snippet, other):
         assert list(builds.load_rivals(one)[0]) == list(rows)
     [told] = builds.check_file(project, {"transpose"})

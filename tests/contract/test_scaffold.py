@@ -127,12 +127,9 @@ def test_it_says_what_it_wrote_and_what_comes_next(new_snippets: Made, kind: str
     name, _ = KINDS[kind]
     lines = new_snippets.said[kind].splitlines()
     wrote = [line.removeprefix("wrote ") for line in lines if line.startswith("wrote ")]
-    files = {"snippet.py": f"{name}.py", "snippet.cu": f"{name}.cu"}
-    listed = f"tests/snippets/mutants/{name}.yml"
-    assert wrote == [
-        listed if file == "mutants.yml" else f"snippets/{name}/{files.get(file, file)}"
-        for file in mutants.KINDS[kind]
-    ]
+    files = [f"{name}.py", *([f"{name}.cu"] if kind == "cuda" else []), "cases.py"]
+    listed = [f"tests/snippets/mutants/{name}.yml"] if kind in ("triton", "cuda") else []
+    assert wrote == [*(f"snippets/{name}/{file}" for file in files), *listed]
     steps = "\n".join(lines[len(wrote) :])
     for step in (
         f"1. python snippets/{name}/{name}.py ",

@@ -204,12 +204,12 @@ def test_a_line_holds_what_belongs_together() -> None:
     }
     text = pretty_json(value)
     assert json.loads(text) == value and list(json.loads(text)) == list(value)
-    assert text.splitlines()[0] == '{"name": "softmax",'
-    assert '  {"m": 1, "results": [\n   {"x": 1},\n   {"x": [1, 2]}]},\n  {"m": 2, ' in text
-    assert ' "cells": [\n  [1, 2],\n  [3, 4]],\n "nothing": {}}\n' in text
+    assert text.splitlines()[0] == '{"name":"softmax",'
+    assert '  {"m":1,"results":[\n   {"x":1},\n   {"x":[1,2]}]},\n  {"m":2,' in text
+    assert ' "cells":[\n  [1,2],\n  [3,4]],\n "nothing":{}}\n' in text
     assert text.count("\n") == 1 + 1 + 31 + 5 + 3 + 1
     assert pretty_json({}) == "{}\n"
-    assert pretty_json({"a": {"b": {"c": [{}]}}}) == '{"a": {"b": {"c": [\n  {}]}}}\n'
+    assert pretty_json({"a": {"b": {"c": [{}]}}}) == '{"a":{"b":{"c":[\n  {}]}}}\n'
 
 
 def test_what_is_packed_is_the_same_bytes_and_comes_back(tmp_path: Path) -> None:

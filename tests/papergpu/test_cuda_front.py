@@ -22,6 +22,7 @@ from papergpu.cuda_arguments import pack_parameter
 from papergpu.host_code import extract_device_code
 from papergpu.nvrtc import stand_in_headers
 from papergpu.syntax_tree import Variable
+from ptx_launch import write_kernel
 
 BASIC = r"""
 #include <vector>
@@ -669,3 +670,12 @@ def test_what_nvrtc_writes_into_is_nobody_elses() -> None:
     assert bytes([0x20]) == b" " and ord(bytes([0x20])) == 32
     assert bytes([32])[0] == 32 and bytes([32]) == b" "
     assert [b"a b"[1:2]] == [bytes([32])] and b"a b"[1:2][0] == 32
+
+
+def test_ptx_is_executed_as_it_is() -> None:
+    source = Source(write_kernel("st.global.u32 [%rd0], 7;"), name="seven.ptx")
+    x = np.zeros(1, np.uint32)
+    source.launch("k", 1, 1, x)
+    assert x[0] == 7
+    with pytest.raises(ValueError, match=r"^seven\.ptx: no kernel 'other'; it has k$"):
+        source.launch("other", 1, 1, x)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Sequence
@@ -237,3 +240,49 @@ def test_the_first_build_says_what_it_does_and_a_second_is_silent(
     assert build.compile_engine() == library and capfd.readouterr().err == ""
     [again, linked] = Path(f"{cxx}.calls").read_text().splitlines()[len(calls) :]
     assert "loads.cpp" in again and "-shared" in linked
+
+
+def test_the_best_library_of_a_wheel_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "BUNDLED", tmp_path)
+    monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
+    level3, level4 = (" ".join(one) for one in reversed(build.LEVELS["x86_64"].values()))
+    has = {"flags: sse2": None, f"flags: {level3}": "x86-64-v3.so",
+           f"flags: {level3} {level4}": "x86-64-v4.so"}  # fmt: skip
+    for features, _ in has.items():
+        monkeypatch.setattr(build, "_read_features", lambda features=features: features)
+        assert build.find_bundled() is None
+    for name in ("x86-64-v3.so", "x86-64-v4.so"):
+        (tmp_path / name).touch()
+    for features, name in has.items():
+        monkeypatch.setattr(build, "_read_features", lambda features=features: features)
+        assert build.find_bundled() == (tmp_path / name if name else None)
+
+
+@pytest.mark.exhaustive("a wheel, for which the engine is compiled")
+def test_a_wheel_runs_with_numpy_alone(tmp_path: Path) -> None:
+    shutil.copytree(build.SOURCES.parent, tmp_path / "source")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    made, target = tmp_path / "wheels", tmp_path / "installed"
+    quickly = {**os.environ, "PAPERGPU_CXXFLAGS": "-O0", "PAPERGPU_CACHE": str(tmp_path / "built"),
+               "PAPERGPU_LEVELS": [*build.LEVELS[build.platform.machine()]][-1]}  # fmt: skip
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", made, tmp_path / "source"],
+        check=True, env=quickly, capture_output=True,
+    )  # fmt: skip
+    [wheel] = made.iterdir()
+    assert re.fullmatch(r"papergpu-[\d.]+-py3-none-linux_\w+\.whl", wheel.name)
+    subprocess.run([*pip, "install", "--no-deps", "--target", target, wheel], check=True)
+    text = (
+        "import sys, numpy, papergpu; from papergpu.cuda import Source; x = numpy.ones(8, 'u4')\n"
+        f"Source({write_kernel('mov.u32 %r1, %laneid; st.global.u32 [%rd0], %r1;')!r})"
+        ".launch('k', 1, 1, x); print(x[0], papergpu.__file__)\n"
+        "print([one for one in sys.modules if one.split('.')[0] in ('cuda', 'torch', 'triton')])"
+    )
+    there = {**os.environ, "PYTHONPATH": str(target), "PAPERGPU_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=there, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout == f"0 {target}/papergpu/__init__.py\n[]\n" and not done.stderr
+    assert not (tmp_path / "cache" / "core").exists()  # nothing was compiled

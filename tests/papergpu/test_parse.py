@@ -1,6 +1,6 @@
 """PTX is read whole: what real compilers write, and of what is no PTX one line says why.
 
-What `python -m papergpu forms` prints: the table, and the forms of files.
+What `papergpu forms` prints: the table, and the forms of files.
 """
 
 from __future__ import annotations

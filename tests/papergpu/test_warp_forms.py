@@ -87,14 +87,14 @@ def test_a_reduction_of_floats_over_lanes(operation: str, words: str, mask: str)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("true", [0, 1, 16, 32])
 def test_a_vote(true: int, mask: str) -> None:
-    """`true` lanes vote for it: none, the lowest, the lower half, or all."""
+    """`true` lanes vote: none, the lowest, the lower half, all. CUB has sync behind the vote."""
     given = (np.arange(32) < true).astype(np.uint64)
     out = run_warp(f"""
       vote.sync.all.pred %p2, %p1, {mask}; @%p2 add.u32 %r4, %r4, 1;
       vote.sync.any.pred %p3, %p1, {mask}; @%p3 add.u32 %r4, %r4, 2;
       vote.sync.uni.pred %p4, %p1, {mask}; @%p4 add.u32 %r4, %r4, 4;
       vote.sync.any.pred %p5, !%p1, {mask}; @%p5 add.u32 %r4, %r4, 8;
-      vote.sync.ballot.b32 %r3, %p1, {mask};""", given)  # fmt: skip
+      vote.ballot.sync.b32 %r3, %p1, {mask};""", given)  # fmt: skip
     for one in MASKS[mask]:
         votes = [int(given[lane]) for lane in list_lanes(one)]
         said = (all(votes) + 2 * any(votes) + 4 * (all(votes) or not any(votes))

@@ -305,7 +305,7 @@ def test_a_check_sees_what_does_not_belong_together(
     one = cpu_checkout.snippets[0]
     place, kept = store.record_path(one, KEY), store.attestation_path(one, KEY)
     good, signed = place.read_text(), kept.read_text()
-    place.write_text(good.replace('"watts": 320', '"watts": 321'))
+    place.write_text(good.replace('"watts":320', '"watts":321'))
     assert any("changed since" in line for line in list_findings(cpu_checkout))
     place.write_text(json.dumps(json.loads(good)))  # the same, laid out otherwise
     [line] = list_findings(cpu_checkout)

@@ -58,7 +58,7 @@ def test_the_text_is_stable(new_checkout: Checkout, softmax_snippet: Snippet) ->
     store.save_record(softmax_snippet, made)
     assert store.record_path(softmax_snippet, "imaginary-g9-80gb").read_text() == text
     # A result a line, its time in it, by names that stand once.
-    [line] = [line for line in text.splitlines() if '"online", "variant", "passed"' in line][:1]
+    [line] = [line for line in text.splitlines() if '"online","variant","passed"' in line][:1]
     assert "median" not in line and text.count('"median"') == 1
     assert len(text) < len(schema.record_text(made))
 

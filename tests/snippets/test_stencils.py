@@ -213,7 +213,7 @@ def test_halos_are_what_the_page_says():
 
 def test_instructions_a_cell_beside_hotspot_are_what_the_page_says():
     folder = stencil_cases.__file__.rpartition("/")[0]
-    with open(f"{folder}/../builds.json") as file:
+    with lzma.open(f"{folder}/../builds.xz") as file:
         theirs = json.load(file)["snippets"]["stencil"][0]["builds"]
     with lzma.open(f"{folder}/results/cpu.xz") as file:
         kept = json.load(file)["views"]["views"]

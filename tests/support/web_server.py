@@ -18,12 +18,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
 from warpshelf.links import liveness
 from warpshelf.links.check_links import CheckServices
 from warpshelf.web.services import Endpoints
 
-ANSWERS = Path(__file__).parents[1] / "answers"
+ANSWERS = yaml.safe_load(Path(__file__).with_name("answers.yml").read_text(encoding="utf-8"))
 Send = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -42,8 +43,8 @@ class Web:
         self.answers[path] = (status, {"content-type": kind, **named}, data)
 
     def set_recorded_answer(self, path: str, name: str, kind: str) -> None:
-        """Answer `path` by what is kept in tests/answers/`name`."""
-        self.set_answer(path, (ANSWERS / name).read_bytes(), kind)
+        """Answer `path` by what answers.yml keeps under a name."""
+        self.set_answer(path, ANSWERS[name], kind)
 
     def set_redirect(self, path: str, to: str, status: int = 301) -> None:
         self.set_answer(path, b"", status=status, location=to)

@@ -101,8 +101,8 @@ def test_language(code: object, title: str, wanted: str | None) -> None:
 
 
 WORK = "arxiv:2309.06180"
-FEED = (ANSWERS / "arxiv.xml").read_text()
-PAPER = json.loads((ANSWERS / "crossref.json").read_text())["message"]
+FEED = ANSWERS["arxiv.xml"]
+PAPER = json.loads(ANSWERS["crossref.json"])["message"]
 DOI = "doi:10.1145/3341301.3359646"
 
 
@@ -217,7 +217,7 @@ def test_kind() -> None:
 
 
 def test_a_repository_elsewhere_is_not_believed() -> None:
-    said = json.loads((ANSWERS / "github.json").read_text())
+    said = json.loads(ANSWERS["github.json"])
     for url in (
         "https://evil.example/a/b",
         "javascript:alert(1)",

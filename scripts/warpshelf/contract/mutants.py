@@ -177,12 +177,7 @@ def check_mutants(snippet: Snippet) -> list[Finding]:
 
 # A new snippet's folder: a small one of its kind that runs and passes, to be made another.
 
-KINDS = {  # the templates of each, below templates/<kind>/
-    "triton": ("snippet.py", "cases.py", "mutants.yml"),
-    "cuda": ("snippet.py", "snippet.cu", "cases.py", "mutants.yml"),
-    "program": ("snippet.py", "cases.py"),
-    "model": ("snippet.py", "cases.py"),
-}
+KINDS = ("triton", "cuda", "program", "model")  # their files stand in templates/<kind>.txt
 PLACEHOLDER = "reading-id"
 READING = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
@@ -212,9 +207,10 @@ def create_snippet(
         if wrong:
             raise ShelfError(Finding(project.relative_path(path), None, what, mend))
     written = []
-    for template in KINDS[kind]:
-        kept = files("warpshelf.contract") / "templates" / kind / f"{template}.txt"
-        text = kept.read_text(encoding="utf-8").replace("@id@", name).replace("@source@", source)
+    kept = (files("warpshelf.contract") / "templates" / f"{kind}.txt").read_text(encoding="utf-8")
+    filled = kept.replace("@id@", name).replace("@source@", source)
+    _, *parts = re.split(r"^==== (\S+)\n", filled, flags=re.MULTILINE)
+    for template, text in zip(parts[::2], parts[1::2], strict=True):
         path = folder / template.replace("snippet.", f"{name}.")
         if template == "mutants.yml":
             families = (project.root / FOLDER / f"{part}.yml" for part in (topic or "").split("/"))

@@ -109,8 +109,8 @@ def _pretty_value(value: object, depth: int) -> str:
     if isinstance(value, dict):
         text = ""
         for key, one in value.items():
-            text += f"{_compact_json(key)}: {_pretty_value(one, max(1, depth))}"
-            text += f",{below}" if not depth or _spans_lines(one) else ", "
+            text += f"{_compact_json(key)}:{_pretty_value(one, max(1, depth))},"
+            text += below if not depth or _spans_lines(one) else ""
         return "{" + text.rstrip(", \n") + "}"
     # What stands in a list of lists is not broken again: a row of a table is a line.
     rows = [
@@ -130,13 +130,13 @@ def _spans_lines(value: object) -> bool:
 
 
 def _compact_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def pack_json(value: object) -> bytes:
     """`value` as JSON, compressed: the same bytes at every time and on every machine."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return lzma.compress(text.encode("utf-8"), lzma.FORMAT_XZ, lzma.CHECK_CRC32, filters=XZ)
+    text = _compact_json(value).encode("utf-8")
+    return lzma.compress(text, lzma.FORMAT_XZ, lzma.CHECK_CRC32, filters=XZ)
 
 
 def unpack_json(data: bytes) -> object:

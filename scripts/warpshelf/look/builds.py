@@ -5,14 +5,13 @@ warps, loops that the compiler unrolled. What still compares is how much an inst
 gets done: `products` are the multiply-adds of matrix instructions, `bytes` what a lane loads from
 and stores to global memory, both of the main loop, or of all there is where there is no loop.
 
-What became of public kernels that stand beside a snippet's is kept in snippets/builds.json, written
+What became of public kernels that stand beside a snippet's is kept in snippets/builds.xz, written
 by machine. An answer belongs to an entry of the snippet's published.yml by the digest of what it
 was compiled from. One of another entry, or of an entry since changed, is as good as none.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -103,7 +102,7 @@ def _matrix_products(text: str) -> int:
     return math.prod(map(int, found.groups())) if (found := WARP.search(text)) else 0
 
 
-FILE = "snippets/builds.json"
+FILE = "snippets/builds.xz"
 SCHEMA = 2
 LARGEST = 2**22  # bytes of the file; a real one holds some fifty kibibytes
 
@@ -137,13 +136,8 @@ def write_rivals(snippet: Snippet, answers: dict[str, CompiledRival]) -> bool:
     if findings:
         raise ShelfError(findings)
     mine = [{"digest": digest, **one._asdict()} for digest, one in answers.items()]
-    parts = []
-    for name, rows in sorted({**known, snippet.id: mine}.items()):
-        # A line a kernel, so that a difference shows as one.
-        lines = (json.dumps(row, sort_keys=True, ensure_ascii=False) for row in rows)
-        parts.append(f'"{name}": [\n' + ",\n".join(lines) + "\n]")
-    text = f'{{"schema": {SCHEMA}, "snippets": {{\n' + ",\n".join(parts) + "\n}}\n"
-    return files.write_atomically(snippet.project.root / FILE, text)
+    told = {"schema": SCHEMA, "snippets": dict(sorted({**known, snippet.id: mine}.items()))}
+    return files.write_atomically(snippet.project.root / FILE, files.pack_json(told))
 
 
 def load_rivals(snippet: Snippet) -> tuple[dict[str, CompiledRival], list[Finding]]:
@@ -169,7 +163,7 @@ def _read_file(project: Project) -> tuple[dict[str, Any], list[Finding]]:
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"is larger than {LARGEST} bytes")
-        return _parse_text(path.read_text(encoding="utf-8")), []
+        return _parse_packed(path.read_bytes()), []
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
@@ -179,8 +173,8 @@ def _read_file(project: Project) -> tuple[dict[str, Any], list[Finding]]:
 
 
 @lru_cache(maxsize=1)
-def _parse_text(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+def _parse_packed(data: bytes) -> dict[str, Any]:
+    value = files.unpack_json(data)
     if wrong := files.json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
         raise ValueError(wrong)
     if value["schema"] != SCHEMA:

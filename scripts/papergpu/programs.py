@@ -1,0 +1,303 @@
+"""Whole CUDA programs: compiled by nvcc as they are, and linked to a CUDA runtime without a GPU.
+
+The program runs in a process of its own. What it does with its device goes over a socket to a
+`Server`, which reads its PTX and executes its launches; device memory is memory of both, at the
+same addresses. See runtime/runtime.hpp for the other side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from papergpu import cuda, kernel_cache, session, toolkit
+from papergpu.counters import Collected, format_table
+from papergpu.device import PROCESSORS, SHARED, parse_target
+from papergpu.errors import Finding, Unavailable, Unreadable, Unsupported
+from papergpu.launch import Kernel, Memory, Settings, Three, fill_memory
+from papergpu.variables import layout_parameters
+
+# As in runtime/runtime.hpp.
+BASE, VARIABLES, SIZE = 0x2000_0000_0000, 1 << 34, 1 << 40
+HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG = range(8)
+DEVICE = 0  # the home of memory that the host does not write itself
+HEAD = struct.Struct("<QQ")
+MEMORY = 1 << 34  # bytes that the device has
+# Of cudaError_t.
+SUCCESS, CONFIGURATION, SYMBOL_UNKNOWN, FAILURE, UNSUPPORTED = 0, 9, 13, 719, 801
+
+
+def view_memory(at: int, size: int) -> npt.NDArray[np.uint8]:
+    """Bytes at an address, as they are."""
+
+    class Interface:
+        __array_interface__ = {"data": (at, False), "shape": (size,), "typestr": "|u1",
+                               "version": 3}  # fmt: skip
+
+    return np.asarray(Interface())
+
+
+def map_shared(file: int, at: int) -> None:
+    """Map what a program and its server share, at the address that it has in both."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    read_write, shared, no_reserve, fixed = 3, 1, 0x4000, 0x100000
+    got = libc.mmap(at, SIZE, read_write, shared | no_reserve | fixed, file, 0)
+    if got != at:
+        raise Unavailable("the addresses of device memory are taken in this process")
+
+
+@dataclass
+class Report:
+    """What was found in a program, and what it did."""
+
+    findings: list[str] = field(default_factory=list)
+    launches: int = 0
+    instructions: int = 0
+
+    def add(self, line: str) -> None:
+        """Tell of one, at once and once."""
+        if line not in self.findings:
+            self.findings.append(line)
+            print(line, file=sys.stderr, flush=True)
+
+    def __str__(self) -> str:
+        launches = f"{self.launches} launch{'es' * (self.launches != 1)}"
+        found = f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
+        return f"papergpu: {launches}, {self.instructions / 1e6:.2f} M warp-instructions, {found}"
+
+
+class Fields:
+    """The fields of a message, in order."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
+    def numbers(self, count: int) -> tuple[int, ...]:
+        return tuple(self.number() for _ in range(count))
+
+    def dimensions(self) -> Three:
+        return self.number(), self.number(), self.number()
+
+    def text(self) -> str:
+        return self.take(self.number()).decode(errors="replace")
+
+    def take(self, size: int) -> bytes:
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
+class Server:
+    """The device of one program, until it closes its socket."""
+
+    def __init__(self, channel: socket.socket, sm: int, report: Report) -> None:
+        self.channel, self.sm, self.report = channel, sm, report
+        self.modules: list[kernel_cache.Module] = []
+        self.variables: list[npt.NDArray[np.uint8]] = []  # of each module
+        self.next = BASE
+        self.kernels: dict[tuple[int, str], Kernel] = {}
+        self.blocks: dict[int, Memory] = {}
+        self.freed: dict[int, Memory] = {}
+
+    def serve(self) -> None:
+        """Answer until there is no more."""
+        while (head := self._receive(HEAD.size, with_files=not self.next > BASE)) is not None:
+            kind, size = HEAD.unpack(head)
+            fields = Fields(self._receive(size) or b"")
+            if kind in (ALLOC, FREE, WRONG):
+                {ALLOC: self.allocate, FREE: self.free, WRONG: self.report_call}[kind](fields)
+                continue
+            answers = {HELLO: self.greet, MODULE: self.load_module, FUNCTION: self.describe,
+                       SYMBOL: self.find_variable, LAUNCH: self.launch}  # fmt: skip
+            status, *numbers = answers[kind](fields)
+            self.channel.sendall(struct.pack(f"<QQ{len(numbers)}Q", status, len(numbers), *numbers))
+
+    def _receive(self, size: int, with_files: bool = False) -> bytes | None:
+        found = b""
+        while len(found) < size:
+            if with_files:
+                more, files, _, _ = socket.recv_fds(self.channel, size - len(found), 2)
+                for file, at in zip(files, (BASE, BASE + SIZE), strict=False):
+                    map_shared(file, at)
+                    os.close(file)
+                    self.next = max(self.next, BASE + 4096)
+            else:
+                more = self.channel.recv(size - len(found))
+            if not more:
+                return None
+            found += more
+        return found
+
+    def greet(self, _: Fields) -> tuple[int, ...]:
+        """What machine this is."""
+        return SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY
+
+    def load_module(self, fields: Fields) -> tuple[int, ...]:
+        """Read PTX, and put its variables where both processes see them."""
+        try:
+            module = kernel_cache.Module(fields.data.decode(errors="replace"))
+            memory = module.outline.memory
+        except (Unreadable, Unsupported) as error:
+            self.report.add(f"papergpu: not supported: {error}")
+            return (UNSUPPORTED,)
+        variables = view_memory(self.next, max(64, len(memory.bytes)))
+        self.next += -(-len(variables) // 4096) * 4096 + 4096
+        fill_memory(variables, memory)
+        view_memory(variables.ctypes.data + SIZE, len(variables))[:] = 1
+        self.modules.append(module)
+        self.variables.append(variables)
+        return SUCCESS, len(self.modules)
+
+    def _load_kernel(self, number: int, name: str) -> Kernel:
+        key = number, name
+        if key not in self.kernels:
+            module = self.modules[number - 1]
+            program = module.load_program(name)
+            program.name = toolkit.demangle(name)
+            self.kernels[key] = Kernel(program, self.variables[number - 1], module.ptx)
+        return self.kernels[key]
+
+    def describe(self, fields: Fields) -> tuple[int, ...]:
+        """A kernel's shared and local memory, its threads at most, and its parameters' bytes."""
+        number, name = fields.number(), fields.text()
+        try:
+            program = self._load_kernel(number, name).program
+        except Unsupported as error:
+            self.report.add(f"papergpu: not supported: {error}")
+            return (UNSUPPORTED,)
+        threads = int(np.prod(program.directives.get("maxntid", (1024,))))
+        sizes = [size for _, _, size in layout_parameters(self._parameters(number, name))]
+        return SUCCESS, program.shared, program.local, threads, *sizes
+
+    def _parameters(self, number: int, name: str) -> tuple[Any, ...]:
+        return self.modules[number - 1].outline.kernels[name]
+
+    def find_variable(self, fields: Fields) -> tuple[int, ...]:
+        """Where a variable is, and how many bytes it has."""
+        number, name = fields.number(), fields.text()
+        outline = self.modules[number - 1].outline
+        found = outline.memory.symbols.get(name)
+        if found is None:
+            return (SYMBOL_UNKNOWN,)
+        [one] = [one for one in outline.variables if one.name == name]
+        size = layout_parameters([one])[0][2]
+        return SUCCESS, self.variables[number - 1].ctypes.data + found.at, size
+
+    def allocate(self, fields: Fields) -> None:
+        """Note memory; that of the device alone is unwritten until somebody writes it."""
+        at, size, number, home = fields.numbers(4)
+        written = view_memory(at + SIZE, size) if home == DEVICE else None
+        self.blocks[at] = Memory(at, size, f"allocation #{number} ({size} bytes)", written=written)
+
+    def free(self, fields: Fields) -> None:
+        """Nobody may touch it any more; its addresses are not used again."""
+        at = fields.number()
+        self.freed[at] = self.blocks.pop(at)
+
+    def _name_freed(self, said: re.Match[str]) -> str:
+        """An address outside all memory, in words: it may have been freed."""
+        at = int(said[1], 16)
+        holder = max((one for one in self.freed if one <= at), default=0)
+        inside = holder and at < holder + self.freed[holder].size
+        gone = f"in {self.freed[holder].name}, which was freed: free it later" if inside else ""
+        return gone or f"at {said[1]}, where nothing is allocated: mend the address"
+
+    def report_call(self, fields: Fields) -> None:
+        """Tell of a fault of the host's code."""
+        self.report.add(f"error: {fields.text()}")
+
+    def launch(self, fields: Fields) -> tuple[int, ...]:
+        """Execute a kernel."""
+        number, name = fields.number(), fields.text()
+        kernel = self._load_kernel(number, name)
+        grid, block, cluster = (fields.dimensions() for _ in range(3))
+        dynamic, cooperative = fields.numbers(2)
+        sizes = [size for _, _, size in kernel.program.parameters]
+        values = [fields.take(size) for size in sizes]
+        fixed = cuda.parse_dim3(kernel.program.directives.get("reqnctapercluster", 1))
+        self.report.launches += 1
+        try:
+            result = session.launch(
+                kernel, grid, block, values, list(self.blocks.values()), dynamic=dynamic,
+                cooperative=bool(cooperative), cluster=cluster if cluster[0] else fixed,
+            )  # fmt: skip
+        except Finding as finding:
+            finding.what = _NOWHERE.sub(self._name_freed, finding.what)
+            self.report.add(format_finding(finding))
+            return (FAILURE,)
+        except ValueError as error:
+            self.report.add(f"error: {error}")
+            return (CONFIGURATION,)
+        self.report.instructions += result.steps
+        return (SUCCESS,)
+
+
+# What the engine says of an address that is in no memory.
+_NOWHERE = re.compile(r"at (0x[0-9a-f]+), which is in no tensor that this launch may touch")
+# Files of CUDA's own, into which a program's lines were inlined.
+_LIBRARY = re.compile(r"/(?:nvidia/cu\d+|cuda(?:-[\d.]+)?)/")
+
+
+def format_finding(finding: Finding) -> str:
+    """A finding as compilers print errors, at the line of the program's own files."""
+    place = finding.place
+    while place and place.caller and _LIBRARY.search(place.file):
+        place = place.caller
+    if place is None or not place.line:
+        return f"error: {finding}"
+    who = f"{finding.kernel}, block {finding.block}, thread {finding.thread}"
+    return f"{place.file}:{place.line}: error: {finding.what} [{who}]"
+
+
+OPTIONS = "PAPERGPU_OPTIONS"  # how a program's server executes its kernels, as JSON
+
+
+def serve(file: int) -> int:
+    """Be the device of the program at the other end of a socket; 1 if something was found."""
+    options = json.loads(os.environ.get(OPTIONS, "{}"))
+    session.replace_settings(Settings(**options.get("settings", {})))
+    report, counted = Report(), Collected()
+    with session.on_launch(counted), socket.socket(fileno=file) as channel:
+        Server(channel, parse_target(options.get("target", "sm_90")), report).serve()
+        if session.current_settings().profile:
+            print(format_table(counted.profile()), file=sys.stderr)
+        if report.findings or options.get("summary"):
+            print(report, file=sys.stderr, flush=True)
+        with suppress(OSError):  # the program may have been killed
+            channel.sendall(struct.pack("<Q", bool(report.findings)))
+    return int(bool(report.findings))
+
+
+def run_program(
+    path: Path, arguments: Sequence[str], options: Sequence[str], target: str, settings: Settings
+) -> NoReturn:
+    """Become the program, compiled first if it is a source; 1 if something was found.
+
+    Raises:
+        CompileError, Unavailable: it cannot be compiled.
+    """
+    if path.suffix in toolkit.LANGUAGES:
+        path = toolkit.compile_program(path, options, target)
+    library = toolkit.build_runtime() / toolkit.RUNTIME
+    given = {"target": target, "settings": asdict(settings), "summary": True}
+    # A program that was linked to NVIDIA's runtime finds ours in its place.
+    environment = {**os.environ, "LD_PRELOAD": str(library), OPTIONS: json.dumps(given)}
+    sys.stdout.flush()
+    os.execve(path, [str(path), *arguments], environment)

@@ -1,0 +1,65 @@
+// A CUDA runtime whose GPU is another process. Device memory is memory that both have at the same
+// addresses; a launch, a module and what is wrong go to papergpu/programs.py over a socket.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+// The layout of programs.py: variables of modules first, then what is allocated; a byte of the
+// shadow is 1 where its byte of memory was written.
+const u64 BASE = 0x200000000000, VARIABLES = u64(1) << 34, SIZE = u64(1) << 40, SHADOW = BASE + SIZE;
+const u64 ALIGN = 512;
+
+// ---- the other process
+
+enum Kind : u32 { HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG };
+
+// The bytes of a message, one after the other.
+struct Message {
+    std::string bytes;
+    Message& number(u64 v) { return raw(&v, sizeof v); }
+    Message& text(const char* s) { return number(strlen(s)).raw(s, strlen(s)); }
+    Message& raw(const void* p, size_t n) {
+        bytes.append((const char*)p, n);
+        return *this;
+    }
+};
+// The answer: a cudaError_t, then numbers.
+struct Answer {
+    cudaError_t status;
+    std::vector<u64> numbers;
+};
+Answer ask(Kind kind, const Message& message);
+void tell(Kind kind, const Message& message);  // without an answer
+const std::vector<u64>& machine();             // what HELLO answered: see Machine
+bool mirror(void* at, void* of, size_t size);  // map pages of device memory at a place of the host as well
+enum Machine { MAJOR, MINOR, PROCESSORS, SHARED_OPTIN, MEMORY };
+
+// Keeps an error for cudaGetLastError, as every call of the API does; a sticky one stays for good.
+cudaError_t keep(cudaError_t error, bool sticky = false);
+// A fault of the host's code: it is reported, and the call fails.
+cudaError_t wrong(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// ---- streams: what is given to one happens at once, or becomes part of the graph that it captures
+
+typedef std::function<cudaError_t()> Work;
+cudaError_t enqueue(cudaStream_t stream, Work work);
+
+// ---- memory
+
+enum class Home : u64 { DEVICE, PINNED, MANAGED };
+struct Block {
+    u64 size, number;
+    Home home;
+};
+// The allocation that holds an address, and where it begins; null if none does.
+const Block* find_block(const void* at, u64* begin = nullptr);
+bool is_ours(const void* at);

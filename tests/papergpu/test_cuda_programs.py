@@ -1,0 +1,287 @@
+"""Whole CUDA programs, compiled by nvcc and run in a process of their own. Takes 20 s."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import exhaustive
+from papergpu import toolkit
+from papergpu.errors import Unavailable
+
+try:
+    toolkit.find_nvcc()
+except Unavailable as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+SCRIPTS = Path(toolkit.__file__).parents[1]
+# Everything that a program does with its device, once.
+PROGRAM = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+#define OK(call) if (cudaError_t e = call) printf("%s: %s\n", #call, cudaGetErrorName(e)), exit(3)
+
+__constant__ float scale[2];
+__device__ int counter;
+__managed__ int kept = 40;
+
+template <class T> __global__ void axpb(T* y, const T* x, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = scale[0] * x[i] + scale[1], atomicAdd(&counter, 1);
+    if (!i) printf("axpb of %d\n", n);
+}
+__global__ void add(int* at, int value) { atomicAdd(at, value); }
+__global__ void wait_for_all(int* at) {
+    atomicAdd(at, 1);
+    cooperative_groups::this_grid().sync();
+    if (!threadIdx.x && *(volatile int*)at != gridDim.x * blockDim.x) atomicAdd(at, 1000);
+}
+__global__ void rank(unsigned* at) {
+    if (!threadIdx.x) at[blockIdx.x] = cooperative_groups::this_cluster().block_rank();
+}
+__global__ void reversed(int* at) {
+    extern __shared__ int held[];
+    held[threadIdx.x] = at[threadIdx.x];
+    __syncthreads();
+    at[threadIdx.x] = held[blockDim.x - 1 - threadIdx.x];
+}
+
+int main(int argc, char** argv) {
+    const int n = 1000;
+    printf("begins with %s\n", argc > 1 ? argv[1] : "nothing");
+    std::vector<float> host(n);
+    for (int i = 0; i < n; ++i) host[i] = i;
+    float *x, *y, given[2] = {2, 1};
+    OK(cudaMalloc(&x, n * sizeof(float)));
+    OK(cudaMalloc(&y, n * sizeof(float)));
+    OK(cudaMemcpyToSymbol(scale, given, sizeof given));
+    cudaStream_t s, other;
+    cudaEvent_t begin, end;
+    OK(cudaStreamCreate(&s)); OK(cudaStreamCreate(&other));
+    OK(cudaEventCreate(&begin)); OK(cudaEventCreate(&end));
+    OK(cudaMemcpyAsync(x, host.data(), n * sizeof(float), cudaMemcpyHostToDevice, s));
+    OK(cudaEventRecord(begin, s));
+    axpb<<<(n + 255) / 256, 256, 0, s>>>(y, x, n);
+    OK(cudaEventRecord(end, s));
+    OK(cudaMemcpyAsync(host.data(), y, n * sizeof(float), cudaMemcpyDeviceToHost, s));
+    OK(cudaStreamSynchronize(s));
+    float ms;
+    OK(cudaEventElapsedTime(&ms, begin, end));
+    int count;
+    OK(cudaMemcpyFromSymbol(&count, counter, sizeof count));
+    printf("%g %g, %d elements, time passed: %d\n", host[1], host[n - 1], count, ms > 0);
+
+    add<<<1, 2>>>(&kept, 1);
+    OK(cudaDeviceSynchronize());
+    printf("kept %d\n", kept);
+
+    int *d, *pinned;
+    OK(cudaMalloc(&d, 512)); OK(cudaHostAlloc(&pinned, 512, 0));
+    OK(cudaMemset(d, 0, 512));
+    cudaGraph_t graph; cudaGraphExec_t ready;
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+    add<<<1, 32, 0, s>>>(d, 1);
+    OK(cudaEventRecord(begin, s)); OK(cudaStreamWaitEvent(other, begin, 0));
+    add<<<1, 1, 0, other>>>(d, 100);
+    OK(cudaEventRecord(end, other)); OK(cudaStreamWaitEvent(s, end, 0));
+    OK(cudaStreamEndCapture(s, &graph));
+    OK(cudaGraphInstantiate(&ready, graph, 0));
+    for (int k = 0; k < 3; ++k) OK(cudaGraphLaunch(ready, s));
+    OK(cudaMemcpy(pinned, d, 4, cudaMemcpyDefault));
+    printf("graph %d\n", *pinned);
+
+    OK(cudaMemset(d, 0, 512));
+    void* args[] = {&d};
+    OK(cudaLaunchCooperativeKernel((void*)wait_for_all, dim3(4), dim3(64), args));
+    OK(cudaMemcpy(&count, d, 4, cudaMemcpyDeviceToHost));
+    printf("together %d\n", count);
+
+    cudaLaunchConfig_t how{};
+    how.gridDim = 4, how.blockDim = 32;
+    cudaLaunchAttribute cluster;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = 2, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    how.attrs = &cluster, how.numAttrs = 1;
+    OK(cudaLaunchKernelEx(&how, rank, (unsigned*)d));
+    unsigned ranks[4];
+    OK(cudaMemcpy(ranks, d, 16, cudaMemcpyDeviceToHost));
+    printf("ranks %u %u %u %u\n", ranks[0], ranks[1], ranks[2], ranks[3]);
+
+    std::vector<int> page(2048, 7);
+    int* there;
+    OK(cudaHostRegister(page.data(), page.size() * 4, 0));
+    OK(cudaHostGetDevicePointer((void**)&there, page.data(), 0));
+    add<<<1, 1>>>(there + 5, 1);
+    OK(cudaDeviceSynchronize());
+    OK(cudaHostUnregister(page.data()));
+    printf("registered %d %d\n", page[5], page[6]);
+
+    char rows[3][8] = {"one", "two", "six"}, back[3][4];
+    char* pitched; size_t pitch;
+    OK(cudaMallocPitch(&pitched, &pitch, 8, 3));
+    OK(cudaMemcpy2D(pitched, pitch, rows, 8, 8, 3, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy2D(back, 4, pitched, pitch, 4, 3, cudaMemcpyDeviceToHost));
+    printf("rows %s %s %s\n", back[0], back[1], back[2]);
+
+    cudaFuncAttributes of; cudaDeviceProp device; int most;
+    OK(cudaFuncGetAttributes(&of, reversed)); OK(cudaGetDeviceProperties(&device, 0));
+    OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, reversed, 256, 0));
+    OK(cudaFuncSetAttribute(reversed, cudaFuncAttributeMaxDynamicSharedMemorySize, 100000));
+    for (int i = 0; i < 128; ++i) pinned[i] = i;
+    reversed<<<1, 128, 100000>>>(pinned);
+    OK(cudaDeviceSynchronize());
+    const int sm = 10 * device.major, threads = of.maxThreadsPerBlock;
+    printf("%d threads, %d blocks of sm_%d, %d\n", threads, most, sm, pinned[0]);
+    auto call = [](void* said) { printf("%s\n", (char*)said); };
+    OK(cudaLaunchHostFunc(s, call, (void*)"called"));
+
+    add<<<1, 2048>>>(d, 1);
+    const char* said = cudaGetErrorString(cudaGetLastError());
+    printf("%s, then %s\n", said, cudaGetErrorString(cudaGetLastError()));
+    OK(cudaFree(x)); OK(cudaFree(nullptr)); OK(cudaFreeHost(pinned));
+    return argc > 2 ? atoi(argv[2]) : 0;
+}
+"""
+SAID = """\
+begins with words
+axpb of 1000
+3 1999, 1000 elements, time passed: 1
+kept 42
+graph 396
+together 256
+ranks 0 1 0 1
+registered 8 7
+rows one two six
+1024 threads, 8 blocks of sm_90, 127
+called
+invalid configuration argument, then no error
+"""
+# Faults by name: what the program does, and what is said of it, with its exit status.
+FAULTS = {
+    "kernel": ("add<<<1, 64>>>(d + 120, 1);", r"faults\.cu:5: error: .* at byte 512 of "
+               r"allocation #1 \(512 bytes\), .*\[add, block \(0, 0, 0\), thread \(8, 0, 0\)\]$"),
+    "unwritten": ("int* u; cudaMalloc(&u, 64); add<<<1, 1>>>(u, 1);", r"allocation #2.*written"),
+    "freed": ("cudaFree(d); add<<<1, 1>>>(d, 1);",
+              r"cu:5: error: changes 4 bytes in allocation #1 \(512 bytes\), which was freed: "),
+    "twice": ("cudaFree(d); cudaFree(d);", r"cudaFree: 0x\w+ was freed before; free it once"),
+    "copy": ("cudaMemcpy(h, d, 516, cudaMemcpyDeviceToHost);",
+             r"cudaMemcpy reads 516 bytes at byte 0 of allocation #1, which has 512; copy less"),
+    "gone": ("cudaFree(d); cudaMemset(d, 0, 4);", r"cudaMemset writes allocation #1 after it was"),
+    "direction": ("cudaMemcpy(d, h, 4, cudaMemcpyDeviceToHost);", "goes to the host by its kind"),
+    "shared": ("add<<<1, 1, 50000>>>(d, 1);", "asks for 50000 bytes of dynamic shared memory"),
+    "symbol": ("cudaMemcpyToSymbol(held, h, 12);", "of 12 bytes at byte 0 of held, which has 8"),
+}  # fmt: skip
+FAULTY = r"""
+#include <cstdlib>
+#include <cuda_runtime.h>
+__device__ int held[2];
+__global__ void add(int* at, int value) { atomicAdd(at + threadIdx.x, value + held[0]); }
+int main(int argc, char** argv) {
+    static char h[1024];
+    int* d;
+    cudaMalloc(&d, 512);
+    cudaMemset(d, 0, 512);
+    switch (atoi(argv[1])) { CASES }
+    return cudaDeviceSynchronize() ? 5 : 0;
+}
+"""
+
+
+def run_papergpu(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line, or another program, with this checkout's package."""
+    command = words if words[0].startswith("/") else (sys.executable, "-m", "papergpu", *words)
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS), **more}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source of a program that is right."""
+    path = tmp_path_factory.mktemp("programs") / "right.cu"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_program_runs_as_it_is(program: Path) -> None:
+    done = run_papergpu("run", str(program), "words")
+    assert done.stdout == SAID, done.stderr
+    # A block too large is refused as a GPU refuses it, and is told of as well.
+    assert done.returncode == 1 and "more than 1024 threads" in done.stderr
+    *_, last = done.stderr.splitlines()
+    assert re.fullmatch(r"papergpu: \d+ launches, 0\.\d\d M warp-instructions, 1 finding", last)
+
+
+@pytest.mark.exhaustive("each way to the same runtime")
+def test_a_program_of_nvidias_runtime_finds_ours(program: Path, tmp_path: Path) -> None:
+    shared = ["-cudart", "shared", "-L", str(toolkit.find_nvcc().parents[1] / "lib")]
+    ptx = ["-gencode", "arch=compute_90a,code=compute_90a", "--compress-mode=none"]
+    linked = tmp_path / "libcudart.so"
+    linked.symlink_to(toolkit.find_nvcc().parents[1] / "lib" / toolkit.RUNTIME)
+    made = tmp_path / "made"
+    command = [toolkit.find_nvcc(), *ptx, *shared, "-L", tmp_path, program, "-o", made]
+    subprocess.run(command, check=True, capture_output=True)
+    assert run_papergpu("run", str(made), "words").stdout == SAID
+
+
+@pytest.mark.exhaustive("each way to the same runtime")
+def test_what_nvcc_would_make_runs_by_itself(program: Path, tmp_path: Path) -> None:
+    made, part = tmp_path / "made", tmp_path / "part.o"
+    done = run_papergpu("nvcc", "-arch=sm_70", "-rdc=true", "-c", str(program), "-o", str(part))
+    assert done.returncode == 0, done.stderr
+    assert run_papergpu("nvcc", str(part), "-o", str(made)).returncode == 0
+    done = run_papergpu(str(made), "words", "4")
+    assert done.stdout == SAID and done.returncode == 1
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with a fault for each number."""
+    cases = " ".join(
+        f"case {number}: {{ {text} break; }}" for number, (text, _) in enumerate(FAULTS.values())
+    )
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "faults.cu").write_text(FAULTY.replace("CASES", cases))
+    made = folder / "faults"
+    done = run_papergpu("nvcc", str(folder / "faults.cu"), "-o", str(made))
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.mark.parametrize("name", exhaustive(FAULTS, "each fault of a host", 4))
+def test_a_fault_is_a_line_and_the_status_1(faulty: Path, name: str) -> None:
+    done = run_papergpu(str(faulty), str([*FAULTS].index(name)))
+    said, *rest = done.stderr.splitlines()
+    assert re.search(FAULTS[name][1], said) and "error: " in said
+    assert rest == [line for line in rest if line.startswith("papergpu: ")] and done.returncode == 1
+
+
+def test_a_program_without_a_fault_says_nothing_and_keeps_its_status(faulty: Path) -> None:
+    done = run_papergpu(str(faulty), "99")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_cannot_begin_is_a_line_and_the_status_2(tmp_path: Path) -> None:
+    done = run_papergpu("run", str(tmp_path / "none.cu"))
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2 and "no such program" in line
+    bad = tmp_path / "bad.cu"
+    bad.write_text("__global__ void f() { undeclared; }\nint main() {}\n")
+    done = run_papergpu("run", str(bad))
+    assert done.returncode == 2 and 'bad.cu(1): error: identifier "undeclared"' in done.stderr
+
+
+def test_options_of_architectures_are_ours() -> None:
+    given = ["-O3", "-arch", "sm_70", "-gencode=arch=compute_80,code=sm_80", "-dc", "a.cu"]
+    command = toolkit.nvcc_command([*given, "-cudart", "static"], "sm_100")
+    assert command[1:3] == ["-gencode", "arch=compute_100a,code=compute_100a"]
+    assert command[-3:] == ["-O3", "-c", "a.cu"]
+    assert "-cudart" in toolkit.nvcc_command(["a.cu"])
