@@ -1,7 +1,7 @@
 """The command line.
 
-`papergpu run program.cu ...` compiles a CUDA program and executes it, or a script with its kernels of
-Triton, or a program that is compiled already; `papergpu nvcc` compiles one as nvcc would.
+`papergpu run` compiles a CUDA program and executes it, or a script with its kernels of Triton, or a
+program that is compiled already; `papergpu nvcc` compiles one as nvcc would.
 `papergpu forms` prints the table of all that is executed, and with files of PTX behind it
 what kernels are made of, and what of it is executed; `--json` says the same to programs.
 """

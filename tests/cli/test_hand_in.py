@@ -170,7 +170,7 @@ def test_a_job_hands_in_by_its_attestation(recorded_trial: Trial, tmp_path: Path
     )
     assert (published / f"{KEY}.json").read_bytes() == (recorded_trial.root / PLACE).read_bytes()
     text = (recorded_trial.root / PLACE).read_text()
-    (recorded_trial.root / PLACE).write_text(text.replace('"watts": 320', '"watts": 32'))
+    (recorded_trial.root / PLACE).write_text(text.replace('"watts":320', '"watts":32'))
     assert "was changed since" in recorded_trial.run_shelf("check").stderr
 
 
