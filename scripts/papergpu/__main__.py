@@ -155,7 +155,9 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
     return 0
 
 
-def run_program(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
+def run_program(
+    path: str, arguments: Sequence[str], target: str, settings: Settings, report: str | None
+) -> int:
     """Execute a CUDA program, from its source or compiled; 2 if it cannot begin."""
     from papergpu import programs
 
@@ -163,7 +165,7 @@ def run_program(path: str, arguments: Sequence[str], target: str, settings: Sett
         print(f"{path}: no such program; name a .cu file or an executable", file=sys.stderr)
         return 2
     try:
-        programs.run_program(Path(path).resolve(), arguments, (), target, settings)
+        programs.run_program(Path(path).resolve(), arguments, target, settings, report)
     except (CompileError, Unavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -220,6 +222,9 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument(
         "--profile", action="store_true", help="print at the end what each line of the source did"
     )
+    executed.add_argument(
+        "--report", metavar="FILE", help="of a CUDA program: write what was found, JSON or .sarif"
+    )
     executed.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     compiled = commands.add_parser("nvcc", help="compile a CUDA program that runs here",
@@ -248,7 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     if not given.script.endswith(".py"):
-        return run_program(given.script, given.arguments, given.target, settings)
+        return run_program(given.script, given.arguments, given.target, settings, given.report)
     return run_script(given.script, given.arguments, given.target, settings)
 
 

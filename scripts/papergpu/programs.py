@@ -61,24 +61,62 @@ def map_shared(file: int, at: int) -> None:
         raise Unavailable("the addresses of device memory are taken in this process")
 
 
+@dataclass(frozen=True)
+class Said:
+    """A finding of a program: what is wrong, where, and which thread of which kernel did it."""
+
+    what: str
+    file: str = ""
+    line: int = 0
+    kernel: str = ""
+    block: Three | None = None
+    thread: Three | None = None
+
+    def __str__(self) -> str:
+        """As compilers print errors."""
+        at = f"{self.file}:{self.line}: " if self.line else ""
+        who = f" [{self.kernel}, block {self.block}, thread {self.thread}]" if self.kernel else ""
+        return f"{at}error: {self.what}{who}"
+
+
 @dataclass
 class Report:
     """What was found in a program, and what it did."""
 
-    findings: list[str] = field(default_factory=list)
+    findings: list[Said] = field(default_factory=list)
     launches: int = 0
     instructions: int = 0
 
-    def add(self, line: str) -> None:
+    def add(self, one: Said) -> None:
         """Tell of one, at once and once."""
-        if line not in self.findings:
-            self.findings.append(line)
-            print(line, file=sys.stderr, flush=True)
+        if one not in self.findings:
+            self.findings.append(one)
+            print(one, file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
         launches = f"{self.launches} launch{'es' * (self.launches != 1)}"
         found = f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
         return f"papergpu: {launches}, {self.instructions / 1e6:.2f} M warp-instructions, {found}"
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, or as SARIF 2.1.0 where the file's name ends so."""
+        value = self._as_sarif() if path.suffix == ".sarif" else asdict(self)
+        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+    def _as_sarif(self) -> dict[str, Any]:
+        results = []
+        for one in self.findings:
+            result: dict[str, Any] = {"level": "error", "message": {"text": str(one)}}
+            if one.line:
+                file = Path(one.file)
+                near = file.is_relative_to(Path.cwd())
+                uri = file.relative_to(Path.cwd()).as_posix() if near else file.as_uri()
+                place = {"artifactLocation": {"uri": uri}, "region": {"startLine": one.line}}
+                result["locations"] = [{"physicalLocation": place}]
+            results.append(result)
+        tool = {"driver": {"name": "papergpu", "rules": []}}
+        return {"version": "2.1.0", "runs": [{"tool": tool, "results": results}],
+                "$schema": "https://json.schemastore.org/sarif-2.1.0.json"}  # fmt: skip
 
 
 class Fields:
@@ -155,7 +193,7 @@ class Server:
             module = kernel_cache.Module(fields.data.decode(errors="replace"))
             memory = module.outline.memory
         except (Unreadable, Unsupported) as error:
-            self.report.add(f"papergpu: not supported: {error}")
+            self.report.add(Said(f"not supported: {error}"))
             return (UNSUPPORTED,)
         variables = view_memory(self.next, max(64, len(memory.bytes)))
         self.next += -(-len(variables) // 4096) * 4096 + 4096
@@ -180,7 +218,7 @@ class Server:
         try:
             program = self._load_kernel(number, name).program
         except Unsupported as error:
-            self.report.add(f"papergpu: not supported: {error}")
+            self.report.add(Said(f"not supported: {error}"))
             return (UNSUPPORTED,)
         threads = int(np.prod(program.directives.get("maxntid", (1024,))))
         sizes = [size for _, _, size in layout_parameters(self._parameters(number, name))]
@@ -221,7 +259,7 @@ class Server:
 
     def report_call(self, fields: Fields) -> None:
         """Tell of a fault of the host's code."""
-        self.report.add(f"error: {fields.text()}")
+        self.report.add(Said(fields.text()))
 
     def launch(self, fields: Fields) -> tuple[int, ...]:
         """Execute a kernel."""
@@ -240,10 +278,10 @@ class Server:
             )  # fmt: skip
         except Finding as finding:
             finding.what = _NOWHERE.sub(self._name_freed, finding.what)
-            self.report.add(format_finding(finding))
+            self.report.add(locate_finding(finding))
             return (FAILURE,)
         except ValueError as error:
-            self.report.add(f"error: {error}")
+            self.report.add(Said(str(error)))
             return (CONFIGURATION,)
         self.report.instructions += result.steps
         return (SUCCESS,)
@@ -255,15 +293,13 @@ _NOWHERE = re.compile(r"at (0x[0-9a-f]+), which is in no tensor that this launch
 _LIBRARY = re.compile(r"/(?:nvidia/cu\d+|cuda(?:-[\d.]+)?)/")
 
 
-def format_finding(finding: Finding) -> str:
-    """A finding as compilers print errors, at the line of the program's own files."""
+def locate_finding(finding: Finding) -> Said:
+    """A finding at the line of the program's own files."""
     place = finding.place
     while place and place.caller and _LIBRARY.search(place.file):
         place = place.caller
-    if place is None or not place.line:
-        return f"error: {finding}"
-    who = f"{finding.kernel}, block {finding.block}, thread {finding.thread}"
-    return f"{place.file}:{place.line}: error: {finding.what} [{who}]"
+    file, line = (place.file, place.line) if place else ("", 0)
+    return Said(finding.what, file, line, finding.kernel, finding.block, finding.thread)
 
 
 OPTIONS = "PAPERGPU_OPTIONS"  # how a program's server executes its kernels, as JSON
@@ -280,23 +316,26 @@ def serve(file: int) -> int:
             print(format_table(counted.profile()), file=sys.stderr)
         if report.findings or options.get("summary"):
             print(report, file=sys.stderr, flush=True)
+        if path := options.get("report"):
+            report.write(Path(path))
         with suppress(OSError):  # the program may have been killed
             channel.sendall(struct.pack("<Q", bool(report.findings)))
     return int(bool(report.findings))
 
 
 def run_program(
-    path: Path, arguments: Sequence[str], options: Sequence[str], target: str, settings: Settings
+    path: Path, arguments: Sequence[str], target: str, settings: Settings, report: str | None
 ) -> NoReturn:
-    """Become the program, compiled first if it is a source; 1 if something was found.
+    """Become the program, compiled first if it is a source; write `report` when it ends.
 
     Raises:
         CompileError, Unavailable: it cannot be compiled.
     """
     if path.suffix in toolkit.LANGUAGES:
-        path = toolkit.compile_program(path, options, target)
+        path = toolkit.compile_program(path, (), target)
     library = toolkit.build_runtime() / toolkit.RUNTIME
-    given = {"target": target, "settings": asdict(settings), "summary": True}
+    given = {"target": target, "settings": asdict(settings), "summary": True,
+             "report": report and os.path.abspath(report)}  # fmt: skip
     # A program that was linked to NVIDIA's runtime finds ours in its place.
     environment = {**os.environ, "LD_PRELOAD": str(library), OPTIONS: json.dumps(given)}
     sys.stdout.flush()

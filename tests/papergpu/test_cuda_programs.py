@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -262,6 +263,22 @@ def test_a_fault_is_a_line_and_the_status_1(faulty: Path, name: str) -> None:
     said, *rest = done.stderr.splitlines()
     assert re.search(FAULTS[name][1], said) and "error: " in said
     assert rest == [line for line in rest if line.startswith("papergpu: ")] and done.returncode == 1
+
+
+@pytest.mark.parametrize("name", ["report.json", "report.sarif"])
+def test_a_report_holds_what_was_found(faulty: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert run_papergpu("run", "--report", str(path), str(faulty), "0").returncode == 1
+    found = json.loads(path.read_text())
+    if name == "report.json":
+        [one] = found["findings"]
+        assert found["launches"] == 1 and one["line"] == 5 and one["kernel"] == "add"
+        assert one["thread"] == [8, 0, 0] and one["what"].startswith("changes 4 bytes at byte 512")
+    else:
+        [result] = found["runs"][0]["results"]
+        place = result["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == (faulty.parent / "faults.cu").as_uri()
+        assert place["region"] == {"startLine": 5}
 
 
 def test_a_program_without_a_fault_says_nothing_and_keeps_its_status(faulty: Path) -> None:

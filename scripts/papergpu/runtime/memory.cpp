@@ -144,6 +144,15 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr* p, cudaExtent extent) {
     return cudaMallocPitch(&p->ptr, &p->pitch, extent.width, extent.height * extent.depth);
 }
 cudaError_t cudaMallocAsync(void** p, size_t n, cudaStream_t) { return take(p, n, Home::DEVICE); }
+// One pool: what is freed goes back at once, whatever a pool is told to hold.
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) { return *pool = (cudaMemPool_t)&count, keep(cudaSuccess); }
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
+cudaError_t cudaDeviceSetMemPool(int, cudaMemPool_t) { return keep(cudaSuccess); }
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) { return cudaDeviceGetDefaultMemPool(pool, 0); }
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t) { return keep(cudaSuccess); }
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return keep(cudaSuccess); }
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return keep(cudaSuccess); }
+cudaError_t cudaMallocFromPoolAsync(void** p, size_t n, cudaMemPool_t, cudaStream_t) { return take(p, n, Home::DEVICE); }
 cudaError_t cudaFree(void* p) { return give_back(p, "cudaFree"); }
 cudaError_t cudaFreeHost(void* p) { return give_back(p, "cudaFreeHost"); }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
