@@ -174,7 +174,7 @@ def _read_file(project: Project) -> tuple[dict[str, Any], list[Finding]]:
 
 @lru_cache(maxsize=1)
 def _parse_packed(data: bytes) -> dict[str, Any]:
-    value = files.unpack_json(data)
+    value: Any = files.unpack_json(data)
     if wrong := files.json_flaw(value) or files.shape_problem(value, SHAPE, "it"):
         raise ValueError(wrong)
     if value["schema"] != SCHEMA:
