@@ -16,7 +16,7 @@ INSTRUCTION = np.dtype(
      ("negate", "u1"), ("kind", "u1"), ("space", "u1"), ("base", "u1"), ("place", "u4"),
      ("owner", "u4")]
 )  # fmt: skip
-PLAIN, BRANCH, TABLE, EXIT, BARRIER, SYNC, RETRY, CLUSTER = range(8)
+PLAIN, BRANCH, TABLE, EXIT, BARRIER, SYNC, RETRY, CLUSTER, MEET = range(9)
 GENERIC, SHARED, LOCAL, PARAM, CONST, GLOBAL = range(6)
 NONE, NARROW, WIDE = range(3)
 # Bytes of a register in a warp: a predicate, up to 32 bits, 64, 128.

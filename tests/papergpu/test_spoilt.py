@@ -18,7 +18,7 @@ from papergpu.decode import decode
 from papergpu.forms import find_form
 from papergpu.launch import Kernel
 from papergpu.parse import parse
-from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, PLAIN, RETRY, SPECIALS, SYNC, TABLE
+from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, MEET, PLAIN, RETRY, SPECIALS, TABLE
 from ptx_launch import write_kernel
 from spoilt_handlers import Case, collect_cases
 from thread_forms import SOURCES
@@ -224,7 +224,7 @@ def list_steps() -> Iterator[tuple[str, Callable[[Kernel], None], str]]:
     yield "a barrier", leave_out(BARRIER), "running"
     yield "what a barrier reduces", drop_reductions, "running"
     yield "a cluster's barrier", leave_out(CLUSTER), "register_forms"
-    yield "the wait for lanes", skip_waits(SYNC), "running"
+    yield "the wait for lanes", skip_waits(MEET), "running"
     yield "the wait for an mbarrier", skip_waits(RETRY, "mbarrier.*"), "mbarriers"
     yield "the wait for columns", skip_waits(RETRY, "tcgen05.alloc"), "tensor_memory"
     yield "the wait for a warpgroup", skip_waits(RETRY, "wgmma.wait"), "wgmma::test_who_waits"

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from ptx_launch import execute_ptx, write_kernel
+from ptx_launch import execute_ptx, launch_kernel, load_kernel, write_kernel
 
 RANDOM = np.random.default_rng(17)
 LOW, HIGH = 0x0000FFF5, 0xFFFF000A  # two masks that are all lanes, lane 0 in the first
@@ -192,3 +192,15 @@ def test_who_is_active() -> None:
       activemask.b32 %r3;
     ON:""", np.zeros(32, np.uint64))  # fmt: skip
     assert (out[:, 0] == np.where(np.arange(32) < 7, 0x7F, 0xFFFFFF80)).all()
+
+
+def test_a_mask_may_name_lanes_that_the_block_does_not_have() -> None:
+    """Of the last warp of 40 threads: CUDA asks only for those that have not exited."""
+    kernel = load_kernel(write_kernel("""
+      mov.u32 %r0, %tid.x; mul.wide.u32 %rd2, %r0, 8; add.s64 %rd2, %rd0, %rd2;
+      setp.eq.u32 %p2, %r0, %r0; vote.sync.ballot.b32 %r1, %p2, -1;
+      bar.warp.sync -1; redux.sync.add.u32 %r2, 1, -1; st.global.v2.u32 [%rd2], {%r1, %r2}; ret;
+    """))  # fmt: skip
+    out = np.zeros((40, 2), np.uint32)
+    launch_kernel(kernel, out, block=40)
+    assert (out[:32] == (0xFFFFFFFF, 32)).all() and (out[32:] == (0xFF, 8)).all()

@@ -48,9 +48,10 @@ enum Kind : u8 {
     TABLE,   // brx: to lists[list + register a], of `count`
     EXIT,
     BARRIER,  // bar, barrier: flags say which
-    SYNC,     // waits until all lanes of the mask in register `e` stand here, then the handler
+    SYNC,     // waits until all lanes of the mask in register `e` stand here, none missing, then the handler
     RETRY,    // the handler sets warp.again while it has to wait
     CLUSTER,  // barrier.cluster
+    MEET,     // SYNC, but a mask may name lanes that the block does not have
 };
 
 // One decoded instruction. Python writes arrays of these (papergpu/program.py has the same layout).

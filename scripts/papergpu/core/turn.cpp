@@ -317,7 +317,8 @@ Turn run(Warp& w, u64 quantum) {
             }
             if (!w.cur && !pick(w)) return STUCK;
             break;
-        case SYNC: {
+        case SYNC:
+        case MEET: {
             if (!m) {
                 ++w.pc;
                 break;
@@ -332,12 +333,13 @@ Turn run(Warp& w, u64 quantum) {
                                    "the mask %#x does not name lane %d, which executes this: add it to the mask, or "
                                    "keep it out",
                                    get<u32>(R, i.e, lowest(t)), lowest(t));
-            if (l.checks && need & ~w.live)
-                fault("the mask %#x names lane %d, which %s: name the lanes that are there", need,
-                      lowest(need & ~w.live),
-                      lowest(need & ~w.live) >= int(std::min<u32>(32, product(l.block) - w.first))
-                          ? "the block does not have"
-                          : "has ended");
+            if (const u32 lost = l.checks ? need & ~w.live : 0) {
+                const u32 threads = std::min<u32>(32, product(l.block) - w.first);
+                const u32 absent = threads < 32 ? lost >> threads << threads : 0;
+                if (i.kind == SYNC || lost != absent)
+                    fault("the mask %#x names lane %d, which %s: name the lanes that are there", need, lowest(lost),
+                          lost == absent ? "the block does not have" : "has ended");
+            }
             if (need & w.live & ~m) {
                 stop(w, m, AT_SYNC);
                 if (!w.cur) return moved ? RAN : STUCK;

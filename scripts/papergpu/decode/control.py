@@ -14,9 +14,9 @@ from papergpu.program import (
     GENERIC,
     LOCAL,
     LONG,
+    MEET,
     NONE,
     SHARED,
-    SYNC,
     TABLE,
     WORD,
 )
@@ -77,7 +77,7 @@ def decode_bar(writer: Writer, one: Instruction, found: Matched) -> None:
         writer.emit("", CLUSTER, flags=flags)
         return
     if "warp" in words:
-        writer.emit("bar.warp", SYNC, e=writer.source(one.operands[0], "b32"))
+        writer.emit("bar.warp", MEET, e=writer.source(one.operands[0], "b32"))
         return
     aligned = one.opcode == "bar" or "aligned" in words
     flags = (1 if aligned else 0) | (2 if "arrive" in words else 0)
@@ -214,14 +214,14 @@ def _target_pair(writer: Writer, operand: Operand) -> tuple[Register | None, Reg
 def decode_shfl(writer: Writer, one: Instruction, found: Matched) -> None:
     target, inside = _target_pair(writer, one.operands[0])
     a, b, c, mask = (writer.source(part, "b32") for part in one.operands[1:5])
-    writer.emit(f"shfl.{found.slots['m']}", SYNC, d=target, a=a, b=b, c=c, e=mask, list=inside,
+    writer.emit(f"shfl.{found.slots['m']}", MEET, d=target, a=a, b=b, c=c, e=mask, list=inside,
                 count=int(inside is not None))  # fmt: skip
 
 
 @register_rule("vote")
 def decode_vote(writer: Writer, one: Instruction, found: Matched) -> None:
     predicate, negated = writer.predicate(one.operands[1])
-    writer.emit(f"vote.{found.slots['m']}", SYNC, d=writer.target(one.operands[0]), a=predicate,
+    writer.emit(f"vote.{found.slots['m']}", MEET, d=writer.target(one.operands[0]), a=predicate,
                 e=writer.source(one.operands[2], "b32"), imm=int(negated))  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def decode_elect(writer: Writer, one: Instruction, found: Matched) -> None:
     target, chosen = _target_pair(writer, one.operands[0])
     if chosen is None:
         raise writer.refuse("it has no predicate")
-    writer.emit("elect", SYNC, d=target, e=writer.source(one.operands[1], "b32"), list=chosen,
+    writer.emit("elect", MEET, d=target, e=writer.source(one.operands[1], "b32"), list=chosen,
                 count=1)  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def decode_redux(writer: Writer, one: Instruction, found: Matched) -> None:
     kind, what = found.slots["t"], found.slots["m"]
     shown = "u32" if what in ("add", "and", "or", "xor") else kind
     flags = (1 if "NaN" in found.slots else 0) | (2 if "abs" in found.slots else 0)
-    writer.emit(f"redux.{what}.{shown}", SYNC, d=writer.target(one.operands[0]),
+    writer.emit(f"redux.{what}.{shown}", MEET, d=writer.target(one.operands[0]),
                 a=writer.source(one.operands[1], kind), flags=flags,
                 e=writer.source(one.operands[2], "b32"))  # fmt: skip
 
@@ -254,7 +254,7 @@ def decode_match(writer: Writer, one: Instruction, found: Matched) -> None:
     target, same = _target_pair(writer, one.operands[0])
     if target is None:
         raise writer.refuse("it has no result")
-    writer.emit(f"match.{found.slots['m']}.b{type_bits(found.slots['t'])}", SYNC, d=target,
+    writer.emit(f"match.{found.slots['m']}.b{type_bits(found.slots['t'])}", MEET, d=target,
                 a=writer.source(one.operands[1], found.slots["t"]),
                 e=writer.source(one.operands[2], "b32"), list=same,
                 count=int(same is not None))  # fmt: skip
