@@ -32,7 +32,7 @@ from papergpu.variables import layout_parameters
 
 # As in runtime/runtime.hpp.
 BASE, VARIABLES, SIZE = 0x2000_0000_0000, 1 << 34, 1 << 40
-HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG = range(8)
+_, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG = range(8)
 DEVICE = 0  # the home of memory that the host does not write itself
 HEAD = struct.Struct("<QQ")
 MEMORY = 1 << 34  # bytes that the device has
@@ -108,7 +108,7 @@ class Report:
         for one in self.findings:
             result: dict[str, Any] = {"level": "error", "message": {"text": str(one)}}
             if one.line:
-                file = Path(one.file)
+                file = Path(one.file).resolve()
                 near = file.is_relative_to(Path.cwd())
                 uri = file.relative_to(Path.cwd()).as_posix() if near else file.as_uri()
                 place = {"artifactLocation": {"uri": uri}, "region": {"startLine": one.line}}
@@ -149,43 +149,41 @@ class Server:
         self.channel, self.sm, self.report = channel, sm, report
         self.modules: list[kernel_cache.Module] = []
         self.variables: list[npt.NDArray[np.uint8]] = []  # of each module
-        self.next = BASE
+        self.next = BASE + 4096
         self.kernels: dict[tuple[int, str], Kernel] = {}
         self.blocks: dict[int, Memory] = {}
         self.freed: dict[int, Memory] = {}
 
     def serve(self) -> None:
-        """Answer until there is no more."""
-        while (head := self._receive(HEAD.size, with_files=not self.next > BASE)) is not None:
+        """Greet the program, and answer until there is no more."""
+        _, files, _, _ = socket.recv_fds(self.channel, HEAD.size, 2)
+        for file, at in zip(files, (BASE, BASE + SIZE), strict=True):
+            map_shared(file, at)
+            os.close(file)
+        self._answer(SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY)
+        answers = {MODULE: self.load_module, FUNCTION: self.describe, SYMBOL: self.find_variable,
+                   LAUNCH: self.launch}  # fmt: skip
+        notes = {ALLOC: self.allocate, FREE: self.free, WRONG: self.report_call}
+        while head := self._receive(HEAD.size):
             kind, size = HEAD.unpack(head)
-            fields = Fields(self._receive(size) or b"")
-            if kind in (ALLOC, FREE, WRONG):
-                {ALLOC: self.allocate, FREE: self.free, WRONG: self.report_call}[kind](fields)
-                continue
-            answers = {HELLO: self.greet, MODULE: self.load_module, FUNCTION: self.describe,
-                       SYMBOL: self.find_variable, LAUNCH: self.launch}  # fmt: skip
-            status, *numbers = answers[kind](fields)
-            self.channel.sendall(struct.pack(f"<QQ{len(numbers)}Q", status, len(numbers), *numbers))
+            fields = Fields(self._receive(size))
+            if kind in notes:
+                notes[kind](fields)
+            else:
+                self._answer(*answers[kind](fields))
 
-    def _receive(self, size: int, with_files: bool = False) -> bytes | None:
+    def _answer(self, status: int, *numbers: int) -> None:
+        self.channel.sendall(struct.pack(f"<QQ{len(numbers)}Q", status, len(numbers), *numbers))
+
+    def _receive(self, size: int) -> bytes:
+        """So many bytes, or none where the program has ended."""
         found = b""
         while len(found) < size:
-            if with_files:
-                more, files, _, _ = socket.recv_fds(self.channel, size - len(found), 2)
-                for file, at in zip(files, (BASE, BASE + SIZE), strict=False):
-                    map_shared(file, at)
-                    os.close(file)
-                    self.next = max(self.next, BASE + 4096)
-            else:
-                more = self.channel.recv(size - len(found))
+            more = self.channel.recv(size - len(found))
             if not more:
-                return None
+                return b""
             found += more
         return found
-
-    def greet(self, _: Fields) -> tuple[int, ...]:
-        """What machine this is."""
-        return SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY
 
     def load_module(self, fields: Fields) -> tuple[int, ...]:
         """Read PTX, and put its variables where both processes see them."""
