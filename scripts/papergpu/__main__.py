@@ -254,6 +254,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     if not given.script.endswith(".py"):
         return run_program(given.script, given.arguments, given.target, settings, given.report)
+    if given.report:
+        parser.error("--report is for CUDA programs; a script raises what is found")
     return run_script(given.script, given.arguments, given.target, settings)
 
 

@@ -28,10 +28,10 @@ from papergpu.counters import Collected, format_table
 from papergpu.device import PROCESSORS, SHARED, parse_target
 from papergpu.errors import Finding, Unavailable, Unreadable, Unsupported
 from papergpu.launch import Kernel, Memory, Settings, Three, fill_memory
-from papergpu.variables import layout_parameters
+from papergpu.variables import variable_bytes
 
 # As in runtime/runtime.hpp.
-BASE, VARIABLES, SIZE = 0x2000_0000_0000, 1 << 34, 1 << 40
+BASE, SIZE = 0x2000_0000_0000, 1 << 40
 _, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG = range(8)
 DEVICE = 0  # the home of memory that the host does not write itself
 HEAD = struct.Struct("<QQ")
@@ -152,7 +152,7 @@ class Server:
         self.next = BASE + 4096
         self.kernels: dict[tuple[int, str], Kernel] = {}
         self.blocks: dict[int, Memory] = {}
-        self.freed: dict[int, Memory] = {}
+        self.freed: dict[int, Memory] = {}  # no two at one place: addresses are not used again
 
     def serve(self) -> None:
         """Greet the program, and answer until there is no more."""
@@ -219,11 +219,8 @@ class Server:
             self.report.add(Said(f"not supported: {error}"))
             return (UNSUPPORTED,)
         threads = int(np.prod(program.directives.get("maxntid", (1024,))))
-        sizes = [size for _, _, size in layout_parameters(self._parameters(number, name))]
+        sizes = [size for _, _, size in program.parameters]
         return SUCCESS, program.shared, program.local, threads, *sizes
-
-    def _parameters(self, number: int, name: str) -> tuple[Any, ...]:
-        return self.modules[number - 1].outline.kernels[name]
 
     def find_variable(self, fields: Fields) -> tuple[int, ...]:
         """Where a variable is, and how many bytes it has."""
@@ -233,8 +230,8 @@ class Server:
         if found is None:
             return (SYMBOL_UNKNOWN,)
         [one] = [one for one in outline.variables if one.name == name]
-        size = layout_parameters([one])[0][2]
-        return SUCCESS, self.variables[number - 1].ctypes.data + found.at, size
+        at = self.variables[number - 1].ctypes.data + found.at
+        return SUCCESS, at, variable_bytes(one)
 
     def allocate(self, fields: Fields) -> None:
         """Note memory; that of the device alone is unwritten until somebody writes it."""
@@ -250,10 +247,10 @@ class Server:
     def _name_freed(self, said: re.Match[str]) -> str:
         """An address outside all memory, in words: it may have been freed."""
         at = int(said[1], 16)
-        holder = max((one for one in self.freed if one <= at), default=0)
-        inside = holder and at < holder + self.freed[holder].size
-        gone = f"in {self.freed[holder].name}, which was freed: free it later" if inside else ""
-        return gone or f"at {said[1]}, where nothing is allocated: mend the address"
+        for one in self.freed.values():
+            if one.at <= at < one.at + one.size:
+                return f"in {one.name}, which was freed: free it later"
+        return f"at {said[1]}, where nothing is allocated: mend the address"
 
     def report_call(self, fields: Fields) -> None:
         """Tell of a fault of the host's code."""
@@ -315,7 +312,10 @@ def serve(file: int) -> int:
         if report.findings or options.get("summary"):
             print(report, file=sys.stderr, flush=True)
         if path := options.get("report"):
-            report.write(Path(path))
+            try:
+                report.write(Path(path))
+            except OSError as error:
+                print(f"{path}: no report ({error.strerror}); name another file", file=sys.stderr)
         with suppress(OSError):  # the program may have been killed
             channel.sendall(struct.pack("<Q", bool(report.findings)))
     return int(bool(report.findings))
@@ -330,7 +330,7 @@ def run_program(
         CompileError, Unavailable: it cannot be compiled.
     """
     if path.suffix in toolkit.LANGUAGES:
-        path = toolkit.compile_program(path, (), target)
+        path = toolkit.compile_program(path, target)
     library = toolkit.build_runtime() / toolkit.RUNTIME
     given = {"target": target, "settings": asdict(settings), "summary": True,
              "report": report and os.path.abspath(report)}  # fmt: skip

@@ -107,17 +107,16 @@ def nvcc_command(arguments: Sequence[str], target: str = "sm_90") -> list[str]:
     return command
 
 
-def compile_program(source: Path, options: Sequence[str], target: str) -> Path:
+def compile_program(source: Path, target: str) -> Path:
     """An executable of a CUDA program, kept until what it is made of changes.
 
     Raises:
         CompileError: nvcc does not take it; its words.
     """
-    command = nvcc_command([*options, str(source)], target)
-    folders = [source.parent, *(Path(one[2:]) for one in options if one.startswith("-I"))]
+    command = nvcc_command([str(source)], target)
     text = source.read_text(encoding="utf-8", errors="replace")
     key = hashlib.sha256("\0".join([*command, text]).encode())
-    for path in find_includes(text, folders):
+    for path in find_includes(text, [source.parent]):
         key.update(path.read_bytes())
     made = file_cache.cache_dir() / "programs" / key.hexdigest()[:24] / source.stem
     if not made.exists():
