@@ -24,7 +24,7 @@ from papergpu.counters import Collected, format_table
 from papergpu.device import parse_target
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
 from papergpu.forms import FORMS, Form, Slot, UnknownForm, find_form
-from papergpu.launch import SCHEDULES, Settings
+from papergpu.launch import AUTOTUNE, SCHEDULES, Settings
 from papergpu.parse import Unreadable, parse
 
 # ---- what is executed: the table of forms, and the forms in a file
@@ -140,7 +140,7 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
         if triton:
             from papergpu.triton import active
 
-            with active(target):
+            with active(target, cuda=True):
                 runpy.run_path(path, run_name="__main__")
         else:
             runpy.run_path(path, run_name="__main__")
@@ -218,6 +218,8 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument("--schedule", choices=SCHEDULES, default="robin", help="warp order")
     executed.add_argument("--seed", type=int, default=0, help="shuffle blocks and warps")
     executed.add_argument("--threads", type=int, default=0, help="CPU threads; 0: all")
+    executed.add_argument("--autotune", choices=AUTOTUNE, default="first",
+                          help="of Triton's tuners: configurations that are run")  # fmt: skip
     executed.add_argument("--no-checks", action="store_true", help="do not check for races")
     executed.add_argument(
         "--profile", action="store_true", help="print at the end what each line of the source did"
@@ -247,6 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
         schedule=given.schedule,
         seed=given.seed,
         threads=given.threads,
+        autotune=given.autotune,
     )
     try:
         parse_target(given.target)

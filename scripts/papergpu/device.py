@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from papergpu import session
 from papergpu.session import Launched
 
 # Bytes of shared memory that a block may ask for.
@@ -124,3 +127,30 @@ class Benchmarker:
         if quantiles is not None:
             return [time] * len(quantiles) if len(quantiles) > 1 else time
         return [time] if return_mode == "all" else time
+
+
+def tuner_patches(tuner: Any) -> Iterator[tuple[Any, str, Any]]:
+    """For Triton's class of tuners: unless all are asked for, the first that runs is the best."""
+    prune, bench = tuner.prune_configs, tuner._bench
+    told: set[str] = set()
+
+    def prune_configs(self: Any, named: Any) -> Any:
+        found = prune(self, named)
+        self._found = False
+        name = self.base_fn.__name__
+        if session.current_settings().autotune == "first" and name not in told:
+            told.add(name)
+            print(f"papergpu: {name} takes the first of {len(found)} configurations that runs; "
+                  "--autotune all, or papergpu.settings(autotune='all'), times each",
+                  file=sys.stderr)  # fmt: skip
+        return found
+
+    def bench_first(self: Any, *given: Any, config: Any, **named: Any) -> list[float]:
+        if session.current_settings().autotune == "first" and self._found:
+            return [math.inf] * 3
+        times: list[float] = bench(self, *given, config=config, **named)
+        self._found = times[0] < math.inf
+        return times
+
+    yield tuner, "prune_configs", prune_configs
+    yield tuner, "_bench", bench_first

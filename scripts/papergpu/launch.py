@@ -31,6 +31,7 @@ from papergpu.variables import Globals
 
 SCHEDULES = {"robin": 0, "far": 1, "random": 2}
 ORDERS = {"forward": 0, "backward": 1}
+AUTOTUNE = ("first", "all")
 Three = tuple[int, int, int]
 
 
@@ -59,7 +60,8 @@ class Settings:
     it is not 0, seeds an error within what is documented for approximate instructions. `order` is
     the one in which products of matrices are summed along k, forward or backward: PTX leaves it
     open. `fuse` makes one of products and sums that do not say how they are rounded, as ptxas may.
-    Without `specialize` Triton compiles one kernel for all integers and alignments.
+    Without `specialize` Triton compiles one kernel for all integers and alignments. `autotune`
+    takes the first of a tuner's configurations that runs, or all to time each.
     """
 
     checks: bool = True
@@ -72,6 +74,7 @@ class Settings:
     order: str = "forward"
     fuse: bool = False
     specialize: bool = True
+    autotune: str = "first"
 
 
 class Options(TypedDict, total=False):

@@ -7,7 +7,17 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar, Unpack
 
-from papergpu.launch import DEFAULTS, SCHEDULES, Kernel, Memory, Options, Result, Settings, Three
+from papergpu.launch import (
+    AUTOTUNE,
+    DEFAULTS,
+    SCHEDULES,
+    Kernel,
+    Memory,
+    Options,
+    Result,
+    Settings,
+    Three,
+)
 from papergpu.program import Program
 
 
@@ -58,6 +68,7 @@ def append_until_undone(items: list[T], item: T) -> Undo:
     return Undo(undo)
 
 
+CHOICES: dict[str, Sequence[str]] = {"schedule": [*SCHEDULES], "autotune": AUTOTUNE}
 _settings = [Settings()]
 _told: list[Callable[[Launched], None]] = []
 
@@ -80,8 +91,8 @@ def settings(**changes: bool | int | str) -> Undo:
     for name, value in changes.items():
         if name not in known:
             raise ValueError(f"no setting {name}: the settings are {', '.join(known)}")
-        if name == "schedule" and value not in SCHEDULES:
-            raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}, not {value!r}")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise ValueError(f"{name} is one of {', '.join(CHOICES[name])}, not {value!r}")
         if isinstance(known[name], str) != isinstance(value, str):
             raise ValueError(f"{name} is {known[name]!r} by default and cannot be {value!r}")
     given: dict[str, Any] = {**asdict(current_settings()), **changes}

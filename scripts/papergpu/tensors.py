@@ -115,20 +115,35 @@ def find_tensor_memory(arguments: Iterable[tuple[str, Any]]) -> list[Memory]:
 
 
 def unwrap_tensor(value: Any) -> torch.Tensor | None:
-    """The tensor that a value is or stands for: a descriptor or a reinterpreted tensor has one."""
+    """The tensor that a value is or stands for.
+
+    A descriptor and a reinterpreted tensor have it as `base`. What else Triton takes for a tensor,
+    as it says where its data begin, holds one around them.
+    """
     while value is not None and not isinstance(value, torch.Tensor):
-        value = getattr(value, "base", None)
+        held = getattr(value, "base", None)
+        if held is None and hasattr(value, "data_ptr"):
+            parts = getattr(value, "__dict__", {}).values()
+            held = next((one for one in parts if _covers(one, value)), None)
+        value = held
     return value
+
+
+def _covers(tensor: Any, value: Any) -> bool:
+    """Whether a value's data begin in the memory of a tensor."""
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    storage = tensor.untyped_storage()
+    return 0 <= value.data_ptr() - storage.data_ptr() < storage.nbytes()
 
 
 def _require_tensor(name: str, value: Any) -> torch.Tensor:
     found = unwrap_tensor(value)
     if found is None:
         raise ValueError(f"{name} is a {type(value).__name__}, not a tensor with known memory")
-    if found.device.type != "cpu":
-        raise ValueError(
-            f"{name} is on {found.device}, but papergpu runs on the CPU: pass {name}.cpu()"
-        )
+    device = found.untyped_storage().device  # the tensor itself may say that it is on CUDA
+    if device.type != "cpu":
+        raise ValueError(f"{name} is on {device}, but papergpu runs on the CPU: pass {name}.cpu()")
     if found.layout != torch.strided:
         raise ValueError(f"{name} is {found.layout}, in several pieces of memory: pass its parts")
     return found

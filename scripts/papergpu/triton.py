@@ -21,10 +21,19 @@ from triton.backends import Backend, backends
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.cache import FileCacheManager
 from triton.runtime.driver import driver as drivers
 
-from papergpu import file_cache, kernel_cache, session, tensormap, tensors, triton_arguments
+from papergpu import (
+    cuda_tensors,
+    file_cache,
+    kernel_cache,
+    session,
+    tensormap,
+    tensors,
+    triton_arguments,
+)
 from papergpu.device import (
     PROCESSORS,
     SHARED,
@@ -33,6 +42,7 @@ from papergpu.device import (
     TorchInterface,
     device_properties,
     parse_target,
+    tuner_patches,
 )
 from papergpu.errors import Unreadable, Unsupported
 from papergpu.launch import Kernel, Settings
@@ -415,10 +425,13 @@ def compile_to_ptx(sm: int) -> Undo:
 _active: list[ExitStack] = []  # by each `activate` what takes it back
 
 
-def activate(target: str | int | None = None, settings: Settings | None = None) -> None:
+def activate(
+    target: str | int | None = None, settings: Settings | None = None, cuda: bool = False
+) -> None:
     """Execute Triton's kernels on tensors of the CPU, as on a GPU of that target.
 
     Where none is given, that is the one that `PAPERGPU_TARGET` names in the environment, or sm_90.
+    With `cuda`, tensors that are asked for on CUDA are made on the CPU and say that they are there.
 
     Raises:
         ValueError: the target is not supported, or Triton was told to interpret.
@@ -431,7 +444,11 @@ def activate(target: str | int | None = None, settings: Settings | None = None) 
     if settings is not None:
         undo.enter_context(session.replace_settings(settings))
     undo.enter_context(compile_to_ptx(sm))
-    for owner, attribute, value in _host_patches(driver):
+    patches = [*_host_patches(driver)]
+    if cuda:
+        patches += cuda_tensors.host_patches(driver.interface)
+        undo.enter_context(cuda_tensors.CudaTensors())
+    for owner, attribute, value in patches:
         undo.callback(setattr, owner, attribute, getattr(owner, attribute))
         setattr(owner, attribute, value)
     undo.enter_context(session.on_launch(driver.clock.advance))
@@ -447,9 +464,11 @@ def deactivate() -> None:
 
 
 @contextmanager
-def active(target: str | int = "sm_90", settings: Settings | None = None) -> Iterator[None]:
+def active(
+    target: str | int = "sm_90", settings: Settings | None = None, cuda: bool = False
+) -> Iterator[None]:
     """`activate` until the end of a `with` block."""
-    activate(target, settings)
+    activate(target, settings, cuda)
     try:
         yield
     finally:
@@ -464,5 +483,6 @@ def _host_patches(driver: Driver) -> Iterator[tuple[Any, str, Any]]:
     yield torch.cuda, "current_device", lambda: 0
     yield torch.cuda, "synchronize", lambda device=None: None
     yield triton.testing, "do_bench_cudagraph", driver.get_benchmarker()
+    yield from tuner_patches(Autotuner)
     bind = triton.runtime.jit.create_function_from_signature
     yield triton.runtime.jit, "create_function_from_signature", _wrap_binder(bind)

@@ -67,7 +67,11 @@ def _flatten_descriptor(name: str, value: Any, meta: Any) -> Iterator[Argument]:
 
 
 def find_tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """The tensors among the arguments, with their names, whether or not the kernel takes them."""
+    """The tensors among the arguments, with their names, whether or not the kernel takes them.
+
+    Raises:
+        TypeError: one says where its data are, but not how far they reach.
+    """
     for name, value in zip(names, values, strict=True):
         if isinstance(value, tuple | list):
             yield from find_tensors(name_parts(name, value), value)
@@ -75,6 +79,9 @@ def find_tensors(names: Sequence[str], values: Sequence[Any]) -> Iterator[tuple[
             found = unwrap_tensor(value)
             if found is not None:
                 yield name, found
+            elif hasattr(value, "data_ptr"):
+                kind = type(value).__name__
+                raise TypeError(f"{name} is a {kind} of unknown memory: keep its tensor in it")
 
 
 def pack_argument(argument: Argument) -> bytes:

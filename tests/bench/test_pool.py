@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CUT, ROOT, Trial
-from pace import take_pace
+from measures import take_pace
 from runner_benchmark import COUNT, time_situations
 
 from warpshelf.bench import assemble, pool

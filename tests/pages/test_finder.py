@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import peak_memory
+import measures
 import pytest
 import reading_project
 from browser import MORE, NARROW, WIDE, Visit, open_context, serve_site
@@ -550,7 +550,7 @@ def large_site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str
     reading_project.write_shelf(root, LARGE, 200)
     log = root / "log.txt"
     usage = root / "usage.json"
-    measured = [sys.executable, peak_memory.__file__, str(usage)]
+    measured = [sys.executable, measures.__file__, str(usage)]
     with log.open("w") as out:
         done = subprocess.run(
             [*measured, sys.executable, str(ROOT / "scripts" / "build.py"), "site"],

@@ -84,6 +84,17 @@ def measure_reach(tab: Page, width: int) -> int:
     return reach
 
 
+# The innermost elements that reach beyond a window.
+BEYOND = """width => [...document.querySelectorAll('body *')]
+  .filter(one => one.getBoundingClientRect().right > width + 1)
+  .filter((one, _, all) => !all.some(other => other !== one && one.contains(other)))
+  .slice(0, 5).map(one => one.outerHTML.slice(0, 90))"""
+
+
+def describe_reach(tab: Page, reach: int, width: int) -> str:
+    return f"{reach} px wide in a window of {width} px: {tab.evaluate(BEYOND, width)}"
+
+
 # Displayed formulas of which a part is cut off.
 FORMULAS = """() => [...document.querySelectorAll('div.arithmatex')]
   .filter(box => box.clientWidth && box.scrollWidth > box.clientWidth + 1)
@@ -165,7 +176,7 @@ def test_page(page: str, still_visit: Visit) -> None:
     assert shown.locator("h1").inner_text().strip()
     assert shown.eval_on_selector_all("img", NO_ALT) == []
     reach = measure_reach(shown, WIDE)
-    assert reach <= WIDE, f"{reach} px wide in a window of {WIDE} px"
+    assert reach <= WIDE, describe_reach(shown, reach, WIDE)
     if page.removesuffix("/") in TOPICS:
         explains_before_it_lists(page.removesuffix("/"), shown)
     if page.endswith("/exercises/"):
@@ -174,7 +185,7 @@ def test_page(page: str, still_visit: Visit) -> None:
     for width in (WIDE, WIDEST, NARROW):
         shown.set_viewport_size({"width": width, "height": 800})
         reach = measure_reach(shown, width)
-        assert reach <= width, f"{reach} px wide in a window of {width} px, all unfolded"
+        assert reach <= width, f"unfolded: {describe_reach(shown, reach, width)}"
         assert shown.evaluate(FORMULAS) == [], f"formulas at {width} px"
         if width == NARROW:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 
 import front_kernels as kernels
 import papergpu
@@ -54,6 +54,40 @@ def case_out_of_bounds(target: str) -> None:
     ), said
 
 
+class Strided:
+    """What Triton takes for a tensor, and is none."""
+
+    def __init__(self, held: object, tensor: torch.Tensor) -> None:
+        self.held, self.dtype, self.at = held, tensor.dtype, tensor.data_ptr()
+
+    def data_ptr(self) -> int:
+        return self.at
+
+
+def case_like_tensors(target: str) -> None:
+    memory, out = torch.arange(1000.0), torch.zeros(100)
+    x = Strided(memory, memory[300:])
+    kernels.add[(1,)](x, x, Strided(out, out), 100, BLOCK=128)
+    assert torch.equal(out, 2 * memory[300:400])
+    unknown = Strided(None, out)
+    said = catch_message(TypeError, lambda: kernels.add[(1,)](x, x, unknown, 100, BLOCK=128))
+    assert said == "add: out_ptr is a Strided of unknown memory: keep its tensor in it", said
+
+
+def case_in_place(target: str) -> None:
+    """What other warps loaded of a small tile, which one of them stores, is dropped."""
+    for seed in range(4):
+        x, total = torch.arange(32.0), torch.zeros(128)
+        with papergpu.settings(seed=seed, schedule=("robin", "far", "random")[seed % 3]):
+            kernels.doubled_in_place[(1,)](x, total, N=32, SUM=False, num_warps=4)
+            assert torch.equal(x, 2 * torch.arange(32.0))
+            said = catch_message(
+                papergpu.Finding,
+                lambda: kernels.doubled_in_place[(1,)](x, total, N=32, SUM=True, num_warps=4),  # noqa: B023
+            )
+            assert "of x_ptr, which warp" in said and "put a barrier between them" in said, said
+
+
 def case_reduce(target: str) -> None:
     x = torch.randint(-99, 99, (5, 256)).float()
     out = torch.empty(5, 3)
@@ -96,7 +130,15 @@ def case_atomics(target: str) -> None:
 def case_autotune(target: str) -> None:
     x = torch.zeros(4096)
     grid = lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)  # noqa: E731
+    with redirect_stderr(io.StringIO()) as said:
+        kernels.tuned[grid](x, 4096)
+        kernels.tuned[grid](x[16:], 4080)
+    assert kernels.tuned.best_config.kwargs == {"BLOCK": 32}  # which comes first
+    assert said.getvalue().startswith("papergpu: tuned takes the first of 2 configurations")
+    assert said.getvalue().count("\n") == 1 and torch.equal(x[:16], torch.ones(16))
+    papergpu.settings(autotune="all")
     kernels.tuned.cache.clear()
+    x.zero_()
     kernels.tuned[grid](x, 4096)
     assert torch.equal(x, torch.ones(4096))
     times = kernels.tuned.configs_timings

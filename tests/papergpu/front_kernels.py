@@ -188,3 +188,12 @@ def waiting(x_ptr, N: tl.constexpr):
 def printing(x_ptr, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.device_print("x is", tl.load(x_ptr + at))
+
+
+@triton.jit
+def doubled_in_place(x_ptr, sum_ptr, N: tl.constexpr, SUM: tl.constexpr):
+    at = tl.arange(0, N)  # fewer than there are threads: each warp loads all
+    x = tl.load(x_ptr + at)
+    tl.store(x_ptr + at, 2 * x)
+    if SUM:
+        tl.store(sum_ptr + tl.arange(0, 128) % 128, tl.sum(x) + tl.zeros([128], tl.float32))

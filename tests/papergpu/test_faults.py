@@ -249,13 +249,15 @@ def write_program(phases: list[Phase], space: str) -> str:
         body += "  bar.sync 0;\n"
         pieces = ("".join(one.write_ptx(space) for one in piece) + "\n" for piece in phase)
         body += "  bar.warp.sync -1;\n".join(pieces)
+    if space == "global":  # a read matters once its warp writes
+        body += f"  mad.wide.u32 %rd6, %r0, 4, %rd5;\n  st.global.u32 [%rd6+{BYTES}], %r4;\n"
     return write_kernel(body + "  ret;", module=f".shared .align 16 .b8 tile[{BYTES}];")
 
 
 def find_race(phases: list[Phase], space: str, settings: Settings) -> str:
     """What the engine says, or nothing."""
     try:
-        memory = np.zeros(BYTES // 4, np.uint32)
+        memory = np.zeros(BYTES // 4 + 32 * WARPS, np.uint32)
         execute_ptx(write_program(phases, space), memory, block=32 * WARPS, settings=settings)
     except Finding as one:
         return str(one)
@@ -273,6 +275,43 @@ def test_a_race_is_found_where_there_is_one(space: str, first: int) -> None:
         assert any(one in said for one in SAID) == there, (seed, said, phases)
         outcomes.add(there)
     assert outcomes == {True, False}
+
+
+STORE, VOTE = "st.global.u32 [%rd0+256], %r3;", "bar.red.popc.u32 %r4, 0, %p1;"
+
+
+@pytest.mark.parametrize("effect", ["", STORE, VOTE])
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_racing_read_is_found_where_something_may_come_of_it(
+    effect: str, before: bool, first: int
+) -> None:
+    """Warp 0 writes what warp 1 reads; whoever is not first waits a while, in a loop."""
+    body = f"""
+  mov.u32 %r0, %tid.x;
+  shr.u32 %r1, %r0, 5;
+  setp.eq.u32 %p1, %r1, {first};
+  @%p1 bra GO;
+  mov.u32 %r5, 0;
+WAIT:
+  add.u32 %r5, %r5, 1;
+  setp.lt.u32 %p2, %r5, 500;
+  @%p2 bra WAIT;
+GO:
+  setp.eq.u32 %p1, %r1, 0;
+  {effect if before else ""}
+  bar.sync 1;
+  @%p1 st.global.u32 [%rd0], %r0;
+  @!%p1 ld.global.u32 %r3, [%rd0];
+  {"" if before else effect}
+  ret;"""
+    memory = np.zeros(128, np.uint32)
+    try:
+        execute_ptx(write_kernel(body), memory, block=64, settings=Settings(schedule="far"))
+        said = ""
+    except Finding as one:
+        said = str(one)
+    assert ("put a barrier between them" in said) == (bool(effect) and not before), said
 
 
 def list_reads(count: int) -> list[Access]:

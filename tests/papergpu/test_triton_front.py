@@ -71,6 +71,37 @@ def test_a_script_is_run(tmp_path: Path) -> None:
     assert line.endswith("of x_ptr, which has 800: mask it, or mend the offset")
 
 
+ON_CUDA = """
+import torch
+from front_kernels import add
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.manual_seed(0)
+x = torch.randn(100, device=device)
+y = torch.ones(100, requires_grad=True).cuda()
+n = torch.nn.Linear(100, 100).to(device).weight.numel()
+started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+with torch.cuda.device(x.device), torch.cuda.stream(torch.cuda.Stream()):
+    started.record()
+    before, same = x.cpu(), x.to(device)
+    add[(1,)](x, y, x, 100, BLOCK=128)
+    ended.record()
+torch.cuda.synchronize()
+assert x.is_cuda and (x + y).device == y.device and x.device.type == "cuda" and n == 10_000
+assert same is x and torch.equal(x.cpu(), before + 1) and started.elapsed_time(ended) > 0
+y.sum().backward()
+with torch.device("cuda"):
+    print(torch.zeros(2).get_device(), torch.empty(1, device="cuda:0", pin_memory=True).is_cpu)
+"""
+
+
+def test_a_script_that_asks_for_cuda_is_run_as_it_is(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ON_CUDA)
+    done = run_python("-m", "papergpu", "run", str(script))
+    assert (done.stdout.strip(), done.returncode) == ("0 False", 0), done.stderr
+
+
 @pytest.mark.exhaustive("a script once more, counted")
 def test_a_script_is_counted(tmp_path: Path) -> None:
     script = tmp_path / "script.py"

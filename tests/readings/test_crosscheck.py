@@ -390,8 +390,7 @@ def check_lists(trial: Trial, text: str) -> list[str]:
 
 MEASURE = """
 import json, sys, time
-from pace import take_pace
-from peak_memory import read_peak
+from measures import read_peak, take_pace
 from warpshelf.cli import commands
 
 before = take_pace(time.process_time)
@@ -424,12 +423,12 @@ def test_ten_thousand_readings_are_checked_in_time(trial: Trial) -> None:
 
 def measure_check(root: Path, *words: str) -> tuple[dict[str, float], str]:
     """Status, processor seconds and peak bytes of `shelf check`, and what it found."""
-    import peak_memory
+    import measures
 
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, *words],
         cwd=root,
-        env=peak_memory.ENVIRONMENT,
+        env=measures.ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=120,

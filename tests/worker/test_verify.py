@@ -748,7 +748,7 @@ def test_small_inputs_are_drawn_once_and_handed_out_as_copies() -> None:
 
 PEAK = """
 import torch
-from peak_memory import read_peak
+from measures import read_peak
 from warpshelf.worker import accuracy, verify, watch
 
 torch.set_num_threads(1)
@@ -779,10 +779,10 @@ print((after - before) / (2 * 4 * n + 4 * n + 8 * n))
 def test_a_large_case_takes_little_more_than_its_tensors_and_their_truth() -> None:
     if sys.platform != "linux":
         pytest.skip("ru_maxrss is in other units there")
-    import peak_memory
+    import measures
 
     # Tensors are then mapped each by itself, and what is freed goes back at once.
-    environment = {**peak_memory.ENVIRONMENT, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    environment = {**measures.ENVIRONMENT, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(
         [sys.executable, "-c", PEAK], env=environment, capture_output=True, text=True, check=True
     )

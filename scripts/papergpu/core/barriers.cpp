@@ -80,6 +80,7 @@ void barrier(Warp& w, const Inst& i) {
         u32 p = predicate(w, i.c);
         if (i.flags & 32) p = ~p;
         const u32 red = i.flags >> 2 & 3;
+        if (launch_of(w).checks) check_effect(w);
         bar.votes += __builtin_popcount(p & m);
         bar.reduced += red == 2 ? __builtin_popcount(~p & m) : __builtin_popcount(p & m);
     }

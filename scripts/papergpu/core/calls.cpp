@@ -196,6 +196,7 @@ int formatted(Warp& w, const std::string& format, u64 from, std::string& out) {
     u64 at = from;
     int taken = 0;
     char text[512];
+    if (launch_of(w).checks) check_effect(w);
     for (size_t k = 0; k < format.size(); ++k) {
         if (format[k] != '%') {
             out += format[k];

@@ -48,6 +48,15 @@ struct Clash {
     u64 at, what;
     u32 bytes;
 };
+// A read of a warp that raced with a write of its block. Triton has several warps load what one of
+// them stores in place, and drops what the others loaded; so it is told when what the reader has may
+// reach others.
+struct Doubt {
+    std::string what;
+    const Warp* by;  // who came second, and is named
+    u32 pc;
+    int lane;
+};
 struct Checker {  // of a gang
     u32 time = 0, gang = 0;
     std::vector<std::unique_ptr<Shadow>> shadows;
@@ -69,6 +78,8 @@ struct Checker {  // of a gang
         std::vector<u64> pending_shared;
         std::unordered_map<u64, u32> known;  // of (gang, warp): a time that is seen
         const Record* record = nullptr;
+        u32 effect = 0;  // its time when it last did something that others see
+        std::unique_ptr<Doubt> doubt;
     };
     std::vector<Own> own;
     std::vector<Clash> clashes[32];   // of the lanes in Warp::clash

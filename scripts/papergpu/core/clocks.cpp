@@ -24,6 +24,7 @@ __attribute__((noinline)) void start_anew(Gang& g) {
         v.floor = v.within = 1;
     }
     for (auto& o : c.own) {
+        o.effect = 0;
         for (auto& e : o.reads) e.time = 0;
         for (auto& e : o.writes) e.time = 0;
     }
@@ -136,6 +137,8 @@ void check_begin(Block& b) {
             o.pending_shared.clear();
             o.known.clear();
             o.record = nullptr;
+            o.effect = 0;
+            o.doubt.reset();
         }
     }
     c.fences[number].any.clear();
@@ -155,7 +158,20 @@ void check_begin(Block& b) {
     }
 }
 
+void check_effect(Warp& w) {
+    auto& own = checker(w).own[w.index];
+    own.effect = own_time(w);
+    if (__builtin_expect(!own.doubt, 1)) return;
+    const Doubt& doubt = *own.doubt;
+    name_lane(doubt.lane);
+    Fault found(doubt.what);
+    found.by = doubt.by;
+    found.pc = doubt.pc;
+    throw found;
+}
+
 void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Space space) {
+    if (access != READ) check_effect(w);
     const u32 manner = manner_of(w, access);
     if (space == SHARED) {
         const Gang& g = *w.block->gang;
@@ -165,6 +181,7 @@ void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Sp
 }
 
 void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access access, Space space) {
+    if (access != READ) check_effect(w);
     const u32 manner = manner_of(w, access);
     if (space == SHARED) {
         const Gang& g = *w.block->gang;
@@ -178,6 +195,7 @@ void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access
 }
 
 void check_simple(Warp& w, u64 at, bool row, int bytes, Access access, Space space) {
+    if (access != READ) check_effect(w);
     const u32 manner = manner_of(w, access);
     const Gang& g = *w.block->gang;
     if (space == SHARED && !g.held && !g.proxies)
@@ -206,6 +224,7 @@ void check_clash(Warp& w, int lane, u64 at, const void* value, Space space) {
 
 void check_bytes(Warp& w, const u8* at, u64 bytes, Access access, Space space) {
     if (!bytes) return;
+    if (access != READ) check_effect(w);
     Gang& g = *w.block->gang;
     const u64 address = u64(at);
     if (space == SHARED) {

@@ -87,9 +87,12 @@ enum { UNWRITTEN = 1, READ_ONLY = 2 };  // of Alloc.flags: `shadow` then is a by
 
 struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
+    const struct Warp* by = nullptr;  // who did it and where, if not the current warp where it stands
+    u32 pc = 0;
 };
 // Ends the launch with what was found: the place, the block and the thread are added by launch.cpp.
 [[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void name_lane(int lane);  // the lane that did it
 // The same, naming the lane of the current warp that did it.
 [[noreturn]] void fault_lane(int lane, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -316,6 +319,8 @@ void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access
 void check_simple(Warp& w, u64 at, bool row, int bytes, Access access, Space space);
 // Bytes that something asynchronous reads or writes on behalf of warp w, now.
 void check_bytes(Warp& w, const u8* at, u64 bytes, Access access, Space space);
+// What a warp has read may reach others from now on: it writes, prints, or votes with another warp.
+void check_effect(Warp& w);
 void check_warp_sync(Warp& w, u32 mask);         // lanes of mask have met
 void check_release(Warp& w, Clock& into);        // what w did is published
 void check_acquire(Warp& w, const Clock& from);  // w sees what was published

@@ -209,20 +209,25 @@ struct Touch {
 
     const char* verb() const { return access == READ ? "reads" : access == WRITE ? "writes" : "changes"; }
 
-    [[noreturn]] void race(const Region& r, u64 at, int lane, u32 other, bool wrote) const {
+    // A race with what an epoch did, at a place of a region.
+    void race(const Region& r, u64 at, int lane, u32 other, bool wrote) const {
         const Epoch& e = epoch(t, other);
         const Launch& l = launch_of(w);
         const u32 x = e.block % l.grid[0], y = e.block / l.grid[0] % l.grid[1], z = e.block / (l.grid[0] * l.grid[1]);
         const bool same = e.block == w.block->linear;
-        char who[80], where[40] = "";
+        char who[80], where[40] = "", what[300];
         const u32 warp = e.warp % u32(w.block->warps.size());
         if (same) snprintf(who, sizeof who, "warp %u of this block", warp);
         else snprintf(who, sizeof who, "block (%u, %u, %u)", x, y, z);
         if (wrote && e.pc != ~0u) snprintf(where, sizeof where, " at @%u", e.pc);
-        fault_lane(lane, "%s byte %llu of $%u, which %s %s%s, and nothing orders the two: %s", verb(),
-                   (unsigned long long)(at - r.lo), r.name, who, wrote ? "wrote" : "has read", where,
-                   same ? "put a barrier between them"
-                        : "use atomics, or a release and an acquire between them, or two launches");
+        snprintf(what, sizeof what, "%s byte %llu of $%u, which %s %s%s, and nothing orders the two: %s", verb(),
+                 (unsigned long long)(at - r.lo), r.name, who, wrote ? "wrote" : "has read", where,
+                 same ? "put a barrier between them"
+                      : "use atomics, or a release and an acquire between them, or two launches");
+        auto& reader = same && !wrote ? c.own[e.warp] : own;
+        // If the read came first, something may have come of it already.
+        if (!same || (wrote ? access != READ : reader.effect >= e.time)) fault_lane(lane, "%s", what);
+        if (!reader.doubt) reader.doubt.reset(new Doubt{what, &w, pc, lane});
     }
 
     // Whether what an epoch did comes before this access.
@@ -287,7 +292,7 @@ private:
                     fine = e;
                     return;
                 }
-                if (access != WRITE || !w.compares) race(r, place(k), who(k), e, true);
+                if (access != WRITE || !w.compares) return race(r, place(k), who(k), e, true);
                 for (; m--; ++k) note_clash(w, who(k), place(k), 1u << shift, e);
             });
         }

@@ -196,17 +196,18 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
         const int lane = take_faulty_lane();
         std::lock_guard<std::mutex> held(lock);
         if (stop.exchange(true)) return;
-        Warp* w = now ? running(nullptr, false) : nullptr;
+        const auto* found = dynamic_cast<const Fault*>(&e);
+        const Warp* w = !now ? nullptr : found && found->by ? found->by : running(nullptr, false);
         if (now && !w)
-            for (Warp& v : now->gang.warps)
+            for (const Warp& v : now->gang.warps)
                 if (!v.done) {
                     w = &v;
                     break;
                 }
         snprintf(l.error, sizeof l.error, "%s", e.what());
         if (w) {
-            l.fault_pc = w->pc;
-            l.fault_place = l.code[w->pc].place;
+            l.fault_pc = found && found->by ? found->pc : w->pc;
+            l.fault_place = l.code[l.fault_pc].place;
             for (int d = 0; d < 3; ++d) l.fault_block[d] = w->block->at[d];
             thread_at(l, *w, lane >= 0 ? u32(lane) : w->m ? u32(lowest(w->m)) : 0, l.fault_thread);
         }

@@ -350,6 +350,7 @@ Move begin(Warp& w, const Inst& i, bool write) {
     }
     m.patch = {w.block, (rows == 32 ? 3u : 1u) << m.lane / 16, lo, hi, write};
     if (launch_of(w).checks) {
+        if (write) check_effect(w);
         tensor_collides(w, m.patch, NO_QUEUE, what);
         auto& mine = tensor_of(*w.block).moves[w.id];
         for (auto& one : mine.stores)

@@ -16,6 +16,8 @@ int take_faulty_lane() {
     return lane;
 }
 
+void name_lane(int lane) { faulty_lane = lane; }
+
 void fault(const char* format, ...) {
     char text[800];
     va_list rest;
@@ -31,7 +33,7 @@ void fault_lane(int lane, const char* format, ...) {
     va_start(rest, format);
     vsnprintf(text, sizeof text, format, rest);
     va_end(rest);
-    faulty_lane = lane;
+    name_lane(lane);
     throw Fault(text);
 }
 

@@ -1,19 +1,31 @@
-"""How much memory a process has had at most, whatever the one that started it has had.
+"""How fast this machine is now, and how much memory a process has had at most.
 
-`ru_maxrss` begins with what its parent had: Linux hands that on through fork and exec.
+Limits in seconds are held against the pace, which changes by half within hours. `ru_maxrss` begins
+with what a process's parent had: Linux hands that on through fork and exec.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of ru_maxrss
 HERE = Path(__file__).resolve().parent
 # For a process that measures itself: it imports this, and the tooling.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE.parents[1] / 'scripts'}{os.pathsep}{HERE}"}
+
+
+def take_pace(clock: Callable[[], float] = time.perf_counter) -> float:
+    """A fixed piece of work, as a multiple of what it takes where such limits are set: 0.5 s."""
+    started = clock()
+    for _ in range(40):
+        re.findall("[a-z]+(?=[0-9])", " ".join(f"word{n} {n}" for n in range(20_000)))
+    return (clock() - started) / 0.5
 
 
 def read_peak() -> int:
