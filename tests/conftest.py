@@ -39,6 +39,7 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     from browser import Visit
     from playwright.sync_api import Browser
+    from records_project import Checkout
 
 # A shell that puts the tests into the background ignores some signals for them, as nohup does, and
 # what they start would ignore them too, whatever a test sends.
@@ -506,3 +507,25 @@ def client() -> Iterator[httpx.Client]:
 def detour(web: Web) -> Detour:
     """The same server, standing for hosts of the web."""
     return Detour(web)
+
+
+@pytest.fixture
+def reading_root(tmp_path: Path) -> Path:
+    """A project with readings, to add one to."""
+    from reading_project import make_project
+
+    return make_project(tmp_path)
+
+
+@pytest.fixture
+def new_checkout(tmp_path: Path) -> Checkout:
+    """A checkout to put records in."""
+    from records_project import Checkout
+
+    return Checkout(tmp_path)
+
+
+@pytest.fixture
+def cpu_checkout(new_checkout: Checkout) -> Checkout:
+    """A checkout that has records of CPUs."""
+    return new_checkout.add_cpu_records()

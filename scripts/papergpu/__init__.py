@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from papergpu.errors import Finding, Unavailable, Unsupported
     from papergpu.launch import Settings
-    from papergpu.session import Launched, on_launch, settings
+    from papergpu.session import Launched, on_finding, on_launch, settings
     from papergpu.tensors import touching, unwritten, written
     from papergpu.triton import activate, active, deactivate
 
@@ -24,6 +24,7 @@ __all__ = [
     "activate",
     "active",
     "deactivate",
+    "on_finding",
     "on_launch",
     "settings",
     "touching",
@@ -35,7 +36,7 @@ __all__ = [
 _HOMES = {
     "errors": ("Finding", "Unavailable", "Unsupported"),
     "launch": ("Settings",),
-    "session": ("Launched", "on_launch", "settings"),
+    "session": ("Launched", "on_finding", "on_launch", "settings"),
     "tensors": ("touching", "unwritten", "written"),
     "triton": ("activate", "active", "deactivate"),
 }

@@ -132,6 +132,14 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
     session.replace_settings(settings)
     counted = Collected()
     told = session.on_launch(counted)
+    findings: list[str] = []
+
+    def note(finding: Finding) -> None:
+        if str(finding) not in findings:
+            findings.append(str(finding))
+            print(f"Finding: {finding}", file=sys.stderr)
+
+    told_findings = session.on_finding(note)
     before = sys.argv, sys.path[:]
     sys.argv = [path, *arguments]
     sys.path[0:0] = [str(Path(path).resolve().parent)]
@@ -150,9 +158,10 @@ def run_script(path: str, arguments: Sequence[str], target: str, settings: Setti
     finally:
         sys.argv, sys.path[:] = before
         told.undo()
+        told_findings.undo()
         if settings.profile:
             print(format_table(counted.profile()), file=sys.stderr)
-    return 0
+    return int(bool(findings))
 
 
 def run_program(
@@ -220,6 +229,11 @@ def main(arguments: list[str] | None = None) -> int:
     executed.add_argument("--threads", type=int, default=0, help="CPU threads; 0: all")
     executed.add_argument("--autotune", choices=AUTOTUNE, default="first",
                           help="of Triton's tuners: configurations that are run")  # fmt: skip
+    executed.add_argument("--kernel", metavar="TEXT", default="",
+                          help="check and count only kernels whose name has it")  # fmt: skip
+    executed.add_argument("--limit", type=int, default=Settings.limit,
+                          help="instructions after which a warp is taken to hang")  # fmt: skip
+    executed.add_argument("--fatal", action="store_true", help="end at the first finding")
     executed.add_argument("--no-checks", action="store_true", help="do not check for races")
     executed.add_argument(
         "--profile", action="store_true", help="print at the end what each line of the source did"
@@ -250,6 +264,9 @@ def main(arguments: list[str] | None = None) -> int:
         seed=given.seed,
         threads=given.threads,
         autotune=given.autotune,
+        fatal=given.fatal,
+        kernel=given.kernel,
+        limit=given.limit,
     )
     try:
         parse_target(given.target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from papergpu.lexer import Unreadable
 from papergpu.syntax_tree import Place
 
@@ -21,7 +23,10 @@ class Finding(RuntimeError):
     """What a launch did wrong: kernel, source line, block, thread, and the mend, in one line.
 
     `what` is the fault and its mend alone, and `place` where in the source, if that is known.
+    `result` is what the launch did, if it went on to its end.
     """
+
+    result: Any = None
 
     def __init__(
         self, kernel: str, where: str, block: Three, thread: Three, what: str, place: Place | None

@@ -32,6 +32,7 @@ from papergpu.variables import Globals
 SCHEDULES = {"robin": 0, "far": 1, "random": 2}
 ORDERS = {"forward": 0, "backward": 1}
 AUTOTUNE = ("first", "all")
+WENT_ON = 2  # the engine's answer for a launch that has a finding and went on to its end
 Three = tuple[int, int, int]
 
 
@@ -61,7 +62,9 @@ class Settings:
     the one in which products of matrices are summed along k, forward or backward: PTX leaves it
     open. `fuse` makes one of products and sums that do not say how they are rounded, as ptxas may.
     Without `specialize` Triton compiles one kernel for all integers and alignments. `autotune`
-    takes the first of a tuner's configurations that runs, or all to time each.
+    takes the first of a tuner's configurations that runs, or all to time each. A `fatal` finding
+    ends its launch; otherwise one that races, or reads what nobody wrote, goes on to its end.
+    With `kernel` only those are checked and counted whose name has it.
     """
 
     checks: bool = True
@@ -75,6 +78,8 @@ class Settings:
     fuse: bool = False
     specialize: bool = True
     autotune: str = "first"
+    fatal: bool = False
+    kernel: str = ""
 
 
 class Options(TypedDict, total=False):
@@ -228,6 +233,7 @@ class Kernel:
         given.sm = int(re.sub(r"\D", "", program.target))
         given.tensor = 128 * 512 * 4 if program.tensor else 0
         given.checks, given.profile = int(settings.checks), int(settings.profile)
+        given.fatal = int(settings.fatal)
         given.cooperative = int(chosen["cooperative"])
         given.schedule = SCHEDULES[settings.schedule]
         given.threads = settings.threads or os.cpu_count() or 1
@@ -241,13 +247,13 @@ class Kernel:
         if printed:
             sys.stdout.write(printed)
             sys.stdout.flush()
+        kept = relocate_samples(samples[: given.nsamples], allocs) if settings.profile else None
+        result = Result(given.steps, counts if settings.profile else None, printed, kept)
         if failed:
-            raise self.read_finding(given, names)
-        if not settings.profile:
-            return Result(given.steps, None, printed)
-        return Result(
-            given.steps, counts, printed, relocate_samples(samples[: given.nsamples], allocs)
-        )
+            finding = self.read_finding(given, names)
+            finding.result = result if failed == WENT_ON else None
+            raise finding
+        return result
 
     def read_finding(self, given: Launch, names: Sequence[str]) -> Finding:
         """What the engine found, in a reader's words."""

@@ -274,7 +274,9 @@ class Server:
         except Finding as finding:
             finding.what = _NOWHERE.sub(self._name_freed, finding.what)
             self.report.add(locate_finding(finding))
-            return (FAILURE,)
+            if finding.result is None:
+                return (FAILURE,)
+            result = finding.result
         except ValueError as error:
             self.report.add(Said(str(error)))
             return (CONFIGURATION,)

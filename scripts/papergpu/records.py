@@ -37,7 +37,7 @@ _NUMBERS = ("ncode", "nconstants", "nregs", "shared", "local", "nallocs", "nspec
             "nshared_constants", "nparams", "nconsts")  # fmt: skip
 _SETTINGS = ("static_shared", "dynamic_shared", "sm", "tensor", "checks", "profile",
              "cooperative", "schedule", "threads", "granule", "global_granule",
-             "perturb", "order", "reserved", "nsamples")  # fmt: skip
+             "perturb", "order", "reserved", "nsamples", "fatal")  # fmt: skip
 
 
 class Launch(ctypes.Structure):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar, Unpack
 
+from papergpu.errors import Finding
 from papergpu.launch import (
     AUTOTUNE,
     DEFAULTS,
@@ -71,6 +72,7 @@ def append_until_undone(items: list[T], item: T) -> Undo:
 CHOICES: dict[str, Sequence[str]] = {"schedule": [*SCHEDULES], "autotune": AUTOTUNE}
 _settings = [Settings()]
 _told: list[Callable[[Launched], None]] = []
+_told_findings: list[Callable[[Finding], None]] = []
 
 
 def current_settings() -> Settings:
@@ -109,6 +111,11 @@ def on_launch(callback: Callable[[Launched], None]) -> Undo:
     return append_until_undone(_told, callback)
 
 
+def on_finding(callback: Callable[[Finding], None]) -> Undo:
+    """Have `callback` told of a finding of a launch that went on to its end: it is not raised."""
+    return append_until_undone(_told_findings, callback)
+
+
 def launch(
     kernel: Kernel,
     grid: Three,
@@ -118,8 +125,16 @@ def launch(
     **options: Unpack[Options],
 ) -> Result:
     """Launch a kernel, under the current settings unless it has its own, and tell who asked."""
-    chosen = options["settings"] = options.get("settings") or current_settings()
-    result = kernel.launch(grid, block, parameters, touched, **options)
+    chosen = options.get("settings") or current_settings()
+    if chosen.kernel not in kernel.program.name:
+        chosen = replace(chosen, checks=False, profile=False)
+    options["settings"], finding = chosen, None
+    try:
+        result = kernel.launch(grid, block, parameters, touched, **options)
+    except Finding as found:
+        if found.result is None:
+            raise
+        finding, result = found, found.result
     if _told:
         program, cluster = kernel.program, options.get("cluster", DEFAULTS["cluster"])
         # What groups of several warps meet in is the engine's own.
@@ -130,4 +145,8 @@ def launch(
         )
         for callback in tuple(_told):
             callback(done)
+    if finding and not _told_findings:
+        raise finding
+    for tell in tuple(_told_findings) if finding else ():
+        tell(finding)
     return result

@@ -13,6 +13,7 @@ import pytest
 from browser import WIDE, Visit
 
 from tests.pages.test_site import each_page
+from warpshelf.site import finishing
 
 KILOBYTES, NODES = 300, 5_000  # of a page as it is sent
 SCREENS, WORDS = 12, 2_500  # of a page as it is seen, a screen being 1280 x 800
@@ -33,6 +34,20 @@ def test_no_page_weighs_too_much(site: Path) -> None:
         if len(text.encode()) > 1000 * KILOBYTES or nodes > NODES:
             heavy.append(f"{path.relative_to(site)}: {len(text) // 1000} KB, {nodes} nodes")
     assert heavy == []
+
+
+def test_rules_that_pages_do_without_are_dropped(site: Path, builder: str) -> None:
+    """And no page has more tabs side by side than there are rules left for."""
+    css = "@media print{.no-js .tabbed-set a,.b{c:d}.tabbed-set>input:nth-child(9)~:nth-child(9){}}"
+    assert finishing.drop_rules(css) == "@media print{.b{c:d}}"
+    if builder == "mkdocs":
+        [theme] = site.glob("assets/stylesheets/main.*.css")
+        left = theme.read_text("utf-8")
+        assert f".tabbed-set>input:nth-child({finishing.TABS})" in left
+        assert f".tabbed-set>input:nth-child({finishing.TABS + 1})" not in left
+    pages = (path.read_text("utf-8") for path in site.rglob("*.html"))
+    counts = {int(count) for page in pages for count in re.findall(r'data-tabs="\d+:(\d+)"', page)}
+    assert 1 < max(counts) <= finishing.TABS
 
 
 def test_the_index_of_the_search_is_small(site: Path, builder: str) -> None:

@@ -166,11 +166,11 @@ invalid configuration argument, then no error
 """
 # Faults by name: what the program does, and what is said of it, with its exit status.
 FAULTS = {
-    "kernel": ("add<<<1, 64>>>(d + 120, 1);", r"faults\.cu:5: error: .* at byte 512 of "
+    "kernel": ("add<<<1, 64>>>(d + 120, 1);", r"faults\.cu:6: error: .* at byte 512 of "
                r"allocation #1 \(512 bytes\), .*\[add, block \(0, 0, 0\), thread \(8, 0, 0\)\]$"),
     "unwritten": ("int* u; cudaMalloc(&u, 64); add<<<1, 1>>>(u, 1);", r"allocation #2.*written"),
     "freed": ("cudaFree(d); add<<<1, 1>>>(d, 1);",
-              r"cu:5: error: changes 4 bytes in allocation #1 \(512 bytes\), which was freed: "),
+              r"cu:6: error: changes 4 bytes in allocation #1 \(512 bytes\), which was freed: "),
     "twice": ("cudaFree(d); cudaFree(d);", r"cudaFree: 0x\w+ was freed before; free it once"),
     "copy": ("cudaMemcpy(h, d, 516, cudaMemcpyDeviceToHost);",
              r"cudaMemcpy reads 516 bytes at byte 0 of allocation #1, which has 512; copy less"),
@@ -180,6 +180,7 @@ FAULTS = {
     "symbol": ("cudaMemcpyToSymbol(held, h, 12);", "of 12 bytes at byte 0 of held, which has 8"),
 }  # fmt: skip
 FAULTY = r"""
+#include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
 __device__ int held[2];
@@ -190,7 +191,9 @@ int main(int argc, char** argv) {
     cudaMalloc(&d, 512);
     cudaMemset(d, 0, 512);
     switch (atoi(argv[1])) { CASES }
-    return cudaDeviceSynchronize() ? 5 : 0;
+    cudaError_t error = cudaDeviceSynchronize();
+    if (argc > 2) puts(cudaGetErrorString(error));
+    return error ? 5 : 0;
 }
 """
 
@@ -265,6 +268,18 @@ def test_a_fault_is_a_line_and_the_status_1(faulty: Path, name: str) -> None:
     assert rest == [line for line in rest if line.startswith("papergpu: ")] and done.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [([], "no error"), (["--fatal"], "unspecified launch fail.*"), (["--kernel", "x"], "no error")],
+)
+def test_a_program_goes_on_behind_what_does_not_end_a_launch(
+    faulty: Path, options: list[str], said: str
+) -> None:
+    done = run_papergpu("run", *options, str(faulty), str([*FAULTS].index("unwritten")), "say")
+    assert re.fullmatch(said, done.stdout.strip())
+    assert ("nobody has written" in done.stderr) == ("x" not in options)
+
+
 @pytest.mark.parametrize("name", ["report.json", "report.sarif"])
 def test_a_report_holds_what_was_found(faulty: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -272,13 +287,13 @@ def test_a_report_holds_what_was_found(faulty: Path, tmp_path: Path, name: str) 
     found = json.loads(path.read_text())
     if name == "report.json":
         [one] = found["findings"]
-        assert found["launches"] == 1 and one["line"] == 5 and one["kernel"] == "add"
+        assert found["launches"] == 1 and one["line"] == 6 and one["kernel"] == "add"
         assert one["thread"] == [8, 0, 0] and one["what"].startswith("changes 4 bytes at byte 512")
     else:
         [result] = found["runs"][0]["results"]
         place = result["locations"][0]["physicalLocation"]
         assert place["artifactLocation"]["uri"] == (faulty.parent / "faults.cu").as_uri()
-        assert place["region"] == {"startLine": 5}
+        assert place["region"] == {"startLine": 6}
 
 
 def test_a_report_that_cannot_be_written_is_a_line(faulty: Path, tmp_path: Path) -> None:

@@ -301,7 +301,8 @@ GO:
   setp.eq.u32 %p1, %r1, 0;
   {effect if before else ""}
   bar.sync 1;
-  @%p1 st.global.u32 [%rd0], %r0;
+  mov.u32 %r6, 7;
+  @%p1 st.global.u32 [%rd0], %r6;
   @!%p1 ld.global.u32 %r3, [%rd0];
   {"" if before else effect}
   ret;"""
@@ -311,6 +312,7 @@ GO:
         said = ""
     except Finding as one:
         said = str(one)
+        assert one.result.steps > 1000 and memory[0] == 7  # it went on to its end
     assert ("put a barrier between them" in said) == (bool(effect) and not before), said
 
 

@@ -102,6 +102,60 @@ def test_a_script_that_asks_for_cuda_is_run_as_it_is(tmp_path: Path) -> None:
     assert (done.stdout.strip(), done.returncode) == ("0 False", 0), done.stderr
 
 
+RACY = """
+import torch
+from front_kernels import doubled_in_place
+
+x, total = torch.arange(32.0), torch.zeros(128)
+for _ in range(2):
+    doubled_in_place[(1,)](x, total, N=32, SUM=True, num_warps=4)
+print(x[1].item())
+"""
+
+
+def test_a_script_goes_on_behind_a_race(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(RACY)
+    done = run_python("-m", "papergpu", "run", str(script))
+    assert (done.stdout, done.returncode) == ("4.0\n", 1)
+    [said] = done.stderr.splitlines()  # once for both launches
+    assert said.startswith("Finding: doubled_in_place at") and said.endswith("between them")
+    done = run_python("-m", "papergpu", "run", "--fatal", str(script))
+    assert (done.stdout, done.returncode) == ("", 1)
+    done = run_python("-m", "papergpu", "run", "--kernel", "add", str(script))
+    assert (done.stdout, done.returncode, done.stderr) == ("4.0\n", 0, "")
+
+
+MARKED = """
+import pytest, torch
+from front_kernels import add, unmasked
+
+@pytest.fixture
+def x():
+    return torch.ones(100, device="cuda")
+
+@pytest.mark.papergpu("sm_80", seed=3)
+def test_right(x):
+    add[(1,)](x, x, x, 100, BLOCK=128)
+    assert x.is_cuda and x.sum() == 200 and torch.cuda.get_device_capability() == (8, 0)
+
+@pytest.mark.papergpu
+def test_wrong(x):
+    unmasked[(1,)](x, x, 100, BLOCK=128)
+
+def test_unmarked():
+    assert not torch.ones(1).is_cuda
+"""
+
+
+def test_a_marked_test_runs_its_kernels_here(tmp_path: Path) -> None:
+    script = tmp_path / "test_kernels.py"
+    script.write_text(MARKED)
+    plain = ["--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+    done = run_python("-m", "pytest", "-q", *plain, "-p", "papergpu.pytest_plugin", str(script))
+    assert "1 failed, 2 passed" in done.stdout and "mask it, or mend the offset" in done.stdout
+
+
 @pytest.mark.exhaustive("a script once more, counted")
 def test_a_script_is_counted(tmp_path: Path) -> None:
     script = tmp_path / "script.py"

@@ -117,8 +117,8 @@ static inline u32& own_time(Warp& w) { return w.clock[w.index]; }
 
 void clocks_new_floor(Warp& w);
 void note_clash(Warp& w, int lane, u64 at, u32 bytes, u64 what);
-[[noreturn]] void shared_clash(Warp& w, int lane, u64 at, s64 entry);
-[[noreturn]] void global_clash(Warp& w, int lane, u64 at, u32 id);
+void shared_clash(Warp& w, int lane, u64 at, s64 entry);
+void global_clash(Warp& w, int lane, u64 at, u32 id);
 void shared_access(Warp& w, u32 pc, const u64* at, u32 mask, int bytes, Access access, u32 manner);
 // The same for offsets to the shared memory of block b.
 void shared_offsets(Warp& w, Block& b, u32 pc, const u32* at, u32 mask, int bytes, Access access, u32 manner);
@@ -246,7 +246,7 @@ struct Shown {
     }
 
     const char* verb() const { return access == READ ? "reads" : access == WRITE ? "writes" : "changes"; }
-    [[noreturn]] void race(u32 cell, int lane, u32 warp, u32 other, bool wrote, u32 where) const;
+    void race(u32 cell, int lane, u32 warp, u32 other, bool wrote, u32 where) const;
 
     // Whether lane `lane` of this warp, now, comes after lane `other` of it at `t`.
     bool met(int lane, u32 other, u32 t) const {

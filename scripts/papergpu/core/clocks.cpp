@@ -162,12 +162,8 @@ void check_effect(Warp& w) {
     auto& own = checker(w).own[w.index];
     own.effect = own_time(w);
     if (__builtin_expect(!own.doubt, 1)) return;
-    const Doubt& doubt = *own.doubt;
-    name_lane(doubt.lane);
-    Fault found(doubt.what);
-    found.by = doubt.by;
-    found.pc = doubt.pc;
-    throw found;
+    const auto doubt = std::move(own.doubt);
+    found(*doubt->by, doubt->pc, doubt->lane, "%s", doubt->what.c_str());
 }
 
 void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Space space) {

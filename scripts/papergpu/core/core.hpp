@@ -87,14 +87,14 @@ enum { UNWRITTEN = 1, READ_ONLY = 2 };  // of Alloc.flags: `shadow` then is a by
 
 struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
-    const struct Warp* by = nullptr;  // who did it and where, if not the current warp where it stands
-    u32 pc = 0;
 };
 // Ends the launch with what was found: the place, the block and the thread are added by launch.cpp.
 [[noreturn]] void fault(const char* format, ...) __attribute__((format(printf, 1, 2)));
-void name_lane(int lane);  // the lane that did it
 // The same, naming the lane of the current warp that did it.
 [[noreturn]] void fault_lane(int lane, const char* format, ...) __attribute__((format(printf, 2, 3)));
+// Notes what a warp did wrong at `pc`, after which a GPU would go on; so does the launch, unless it is fatal. Only
+// the first finding of a launch is kept.
+void found(const Warp& w, u32 pc, int lane, const char* format, ...) __attribute__((format(printf, 4, 5)));
 
 // A vector clock over the warps of a gang.
 typedef std::vector<u32> Clock;
@@ -203,6 +203,7 @@ struct Launch {
     u32 checks, profile, cooperative, schedule, threads, granule, global_granule, perturb, order;
     u32 reserved;  // 1 + where the 288 bytes of shared memory begin that groups of warps meet by, or 0
     u32 nsamples;  // an answer
+    u32 fatal;     // the first finding ends it
     u64 seed, limit;
     // answers
     u64 steps;

@@ -211,6 +211,7 @@ struct Touch {
 
     // A race with what an epoch did, at a place of a region.
     void race(const Region& r, u64 at, int lane, u32 other, bool wrote) const {
+        if (launch_of(w).error[0]) return;
         const Epoch& e = epoch(t, other);
         const Launch& l = launch_of(w);
         const u32 x = e.block % l.grid[0], y = e.block / l.grid[0] % l.grid[1], z = e.block / (l.grid[0] * l.grid[1]);
@@ -226,8 +227,8 @@ struct Touch {
                       : "use atomics, or a release and an acquire between them, or two launches");
         auto& reader = same && !wrote ? c.own[e.warp] : own;
         // If the read came first, something may have come of it already.
-        if (!same || (wrote ? access != READ : reader.effect >= e.time)) fault_lane(lane, "%s", what);
-        if (!reader.doubt) reader.doubt.reset(new Doubt{what, &w, pc, lane});
+        if (!same || (wrote ? access != READ : reader.effect >= e.time)) found(w, w.pc, lane, "%s", what);
+        else if (!reader.doubt) reader.doubt.reset(new Doubt{what, &w, w.pc, lane});
     }
 
     // Whether what an epoch did comes before this access.
@@ -425,5 +426,4 @@ void global_offsets(Warp& w, u32 pc, u64 base, const u32* at, u32 m, u32 bytes, 
 void global_clash(Warp& w, int lane, u64 at, u32 id) {
     const Touch touch(w, 0, WRITE, WEAK);
     if (Region* r = region(checker(w), tracked(w), at)) touch.race(*r, at, lane, id, true);
-    fault_lane(lane, "writes what another warp wrote, and nothing orders the two");
 }

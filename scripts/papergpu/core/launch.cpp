@@ -196,28 +196,21 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
         const int lane = take_faulty_lane();
         std::lock_guard<std::mutex> held(lock);
         if (stop.exchange(true)) return;
-        const auto* found = dynamic_cast<const Fault*>(&e);
-        const Warp* w = !now ? nullptr : found && found->by ? found->by : running(nullptr, false);
+        const Warp* w = now ? running(nullptr, false) : nullptr;
         if (now && !w)
             for (const Warp& v : now->gang.warps)
                 if (!v.done) {
                     w = &v;
                     break;
                 }
-        snprintf(l.error, sizeof l.error, "%s", e.what());
-        if (w) {
-            l.fault_pc = found && found->by ? found->pc : w->pc;
-            l.fault_place = l.code[l.fault_pc].place;
-            for (int d = 0; d < 3; ++d) l.fault_block[d] = w->block->at[d];
-            thread_at(l, *w, lane >= 0 ? u32(lane) : w->m ? u32(lowest(w->m)) : 0, l.fault_thread);
-        }
+        note_finding(l, w, w ? w->pc : 0, lane >= 0 ? u32(lane) : w && w->m ? u32(lowest(w->m)) : 0, e.what());
     }
 }
 
 }  // namespace
 
 #pragma GCC visibility push(default)
-// 0, or 1 with launch.error and where it was.
+// 0, or with launch.error and where it was: 1 if the launch was ended there, 2 if it went on to its end.
 extern "C" int papergpu_launch(Launch* given) {
     Launch& l = *given;
     l.error[0] = 0;
@@ -244,7 +237,7 @@ extern "C" int papergpu_launch(Launch* given) {
     }
     if (l.profile) l.nsamples = sampled.write(l.samples);
     if (l.checks) check_end_launch(l);
-    return stop ? 1 : 0;
+    return stop ? 1 : l.error[0] ? 2 : 0;
 }
 #pragma GCC visibility pop
 

@@ -80,6 +80,8 @@ Turn run(Warp& w, u64 quantum);
 
 // ---- turn.cpp: what a special register, by its number in papergpu/program.py, is for a lane
 u32 special(const Launch& l, const Warp& w, u32 which, u32 lane);
+// Keeps a finding, if it is the first of its launch.
+void note_finding(Launch& l, const Warp* w, u32 pc, u32 lane, const char* what);
 void thread_at(const Launch& l, const Warp& w, u32 lane, u32* at);  // its %tid
 
 // ---- launch.cpp: blocks that run at the same time, with their memory

@@ -35,6 +35,7 @@ void Shadow::forget() {
 void Shown::race(u32 cell, int lane, u32 warp, u32 other, bool wrote, u32 where) const {
     const Warp& v = w.block->gang->warps[first + warp];
     const Launch& l = launch_of(w);
+    if (l.error[0]) return;
     char who[120], what[40];
     const u32 t = v.first + other, x = t % l.block[0], y = t / l.block[0] % l.block[1],
               z = t / (l.block[0] * l.block[1]);
@@ -45,11 +46,11 @@ void Shown::race(u32 cell, int lane, u32 warp, u32 other, bool wrote, u32 where)
                  v.block->at[2]);
     if (where < 0xffff) snprintf(what, sizeof what, "%s at @%u", wrote ? "wrote" : "read", where);
     else snprintf(what, sizeof what, "%s before", wrote ? "wrote" : "read");
-    fault_lane(lane, "%s byte %u of shared memory, which %s %s, with no barrier between: put a barrier%s between them",
-               verb(), cell << s.shift, who, what,
-               warp == me           ? " of the warp"
-               : v.block != w.block ? " of the cluster"
-                                    : "");
+    found(w, w.pc, lane, "%s byte %u of shared memory, which %s %s, with no barrier between: put a barrier%s between them",
+          verb(), cell << s.shift, who, what,
+          warp == me           ? " of the warp"
+          : v.block != w.block ? " of the cluster"
+                               : "");
 }
 
 // The write that a cell holds, seen from `lane`: true if this access clashes with it.
@@ -67,9 +68,9 @@ void Shown::check_write(u32 cell, int lane) const {
     const s64 e = s.writes[cell];
     if (e < 0) {
         if (access == WRITE) return;
-        fault_lane(lane,
-                   "%s byte %u of shared memory, which nobody in this block has written: write it first, or mask it",
-                   verb(), cell << s.shift);
+        return found(w, w.pc, lane,
+                     "%s byte %u of shared memory, which nobody in this block has written: write it first, or mask it",
+                     verb(), cell << s.shift);
     }
     if (!after_write(e, lane)) return;
     if (access == WRITE && w.compares) {

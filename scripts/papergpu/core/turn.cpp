@@ -1,6 +1,7 @@
 // One warp's turn: its instructions, one after the other, for the group of lanes that is the current one.
 #include "running.hpp"
 #include <cstdarg>
+#include <mutex>
 
 // ---- How a finding ends a launch: it is thrown, and says in words what happened.
 
@@ -15,8 +16,6 @@ int take_faulty_lane() {
     faulty_lane = -1;
     return lane;
 }
-
-void name_lane(int lane) { faulty_lane = lane; }
 
 void fault(const char* format, ...) {
     char text[800];
@@ -33,8 +32,33 @@ void fault_lane(int lane, const char* format, ...) {
     va_start(rest, format);
     vsnprintf(text, sizeof text, format, rest);
     va_end(rest);
-    name_lane(lane);
+    faulty_lane = lane;
     throw Fault(text);
+}
+
+void note_finding(Launch& l, const Warp* w, u32 pc, u32 lane, const char* what) {
+    static std::mutex lock;
+    std::lock_guard<std::mutex> held(lock);
+    if (l.error[0]) return;
+    if (w) {
+        l.fault_pc = pc;
+        l.fault_place = l.code[pc].place;
+        for (int d = 0; d < 3; ++d) l.fault_block[d] = w->block->at[d];
+        thread_at(l, *w, lane, l.fault_thread);
+    }
+    snprintf(l.error, sizeof l.error, "%s", what);
+}
+
+void found(const Warp& w, u32 pc, int lane, const char* format, ...) {
+    Launch& l = launch_of(w);
+    if (l.error[0]) return;
+    char text[800];
+    va_list rest;
+    va_start(rest, format);
+    vsnprintf(text, sizeof text, format, rest);
+    va_end(rest);
+    note_finding(l, &w, pc, u32(lane), text);
+    if (l.fatal) throw Fault(text);
 }
 
 // ---- Groups of the lanes of a warp: those that stand at one place, of which one is the current group.
