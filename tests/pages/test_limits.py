@@ -1,7 +1,4 @@
-"""What a page may weigh, and how much of it a reader sees: see docs/about/tooling.md, "Limits".
-
-The files of all pages are read; a browser looks at the ten of test_site.py, and by night at all.
-"""
+"""What a page may weigh: see docs/about/tooling.md, "Limits". The files of all pages are read."""
 
 from __future__ import annotations
 
@@ -10,20 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import WIDE, Visit
+from browser import Visit
 
-from tests.pages.test_site import each_page
 from warpshelf.site import finishing
 
 KILOBYTES, NODES = 300, 5_000  # of a page as it is sent
-SCREENS, WORDS = 12, 2_500  # of a page as it is seen, a screen being 1280 x 800
 INDEX = 200_000  # bytes of the search's index, compressed
-# Lists that are looked up and not read through.
-LOOKED_UP = ("everything/", "glossary/", "about/tags/", "results/", "reference/")
-SEEN = """() => ({
-  screens: document.documentElement.scrollHeight / innerHeight,
-  words: document.querySelector('article').innerText.split(/\\s+/).filter(Boolean).length,
-})"""
 
 
 def test_no_page_weighs_too_much(site: Path) -> None:
@@ -55,15 +44,6 @@ def test_the_index_of_the_search_is_small(site: Path, builder: str) -> None:
         pytest.skip("Zensical makes an index of its own, which nobody shortens")
     index = site / "search" / "search_index.json"
     assert len(gzip.compress(index.read_bytes())) <= INDEX
-
-
-@each_page
-def test_a_page_can_be_finished(page: str, still_visit: Visit) -> None:
-    still_visit.tab.set_viewport_size({"width": WIDE, "height": 800})
-    seen = still_visit.open_page(page).evaluate(SEEN)
-    if not page.startswith(LOOKED_UP):
-        assert seen["screens"] <= SCREENS
-        assert seen["words"] <= WORDS
 
 
 def test_the_index_waits_until_the_search_is_used(wide_visit: Visit, builder: str) -> None:

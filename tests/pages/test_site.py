@@ -84,6 +84,14 @@ def measure_reach(tab: Page, width: int) -> int:
     return reach
 
 
+SCREENS, WORDS = 12, 2_500  # of a page as it is seen, a screen being 1280 x 800
+OVERVIEW, STEP = 900, 1_500  # words of the pages of a topic that has a folder
+# Lists that are looked up and not read through.
+LOOKED_UP = ("everything/", "glossary/", "about/tags/", "results/", "reference/")
+SEEN = """() => ({
+  screens: document.documentElement.scrollHeight / innerHeight,
+  words: document.querySelector('article').innerText.split(/\\s+/).filter(Boolean).length,
+})"""
 # The innermost elements that reach beyond a window.
 BEYOND = """width => [...document.querySelectorAll('body *')]
   .filter(one => one.getBoundingClientRect().right > width + 1)
@@ -167,6 +175,14 @@ def has_exercises(tab: Page) -> None:
 # Every page.
 
 
+def most_words(page: str) -> int:
+    """The words that a page may have, by what it is."""
+    topic, _, rest = page.removesuffix("/").partition("/")[2].partition("/")
+    if f"{page.partition('/')[0]}/{topic}" not in FOLDERS or rest in ("exercises", "readings"):
+        return WORDS
+    return STEP if rest else OVERVIEW
+
+
 @each_page
 def test_page(page: str, still_visit: Visit) -> None:
     """What must hold on every page, at each width and in each colour scheme: one visit for all."""
@@ -175,6 +191,10 @@ def test_page(page: str, still_visit: Visit) -> None:
     assert shown.locator("h1").count() == 1
     assert shown.locator("h1").inner_text().strip()
     assert shown.eval_on_selector_all("img", NO_ALT) == []
+    if not page.startswith(LOOKED_UP):
+        seen = shown.evaluate(SEEN)
+        assert seen["screens"] <= SCREENS
+        assert seen["words"] <= most_words(page)
     reach = measure_reach(shown, WIDE)
     assert reach <= WIDE, describe_reach(shown, reach, WIDE)
     if page.removesuffix("/") in TOPICS:
