@@ -231,10 +231,10 @@ template <class F> void agree(const Warp& w, const Inst& i, const u64* A, int by
         if (!memcmp((const u8*)A[k], own, bytes)) continue;
         for (u32 o = w.m; o; o &= o - 1)
             if (lowest(o) != k && A[lowest(o)] == A[k])
-                fault_lane(k,
-                           "writes another value than lane %d of its warp to one place, in one instruction: let one of "
-                           "them write, or use an atomic",
-                           lowest(o));
+                return found(w, w.pc, k,
+                             "writes another value than lane %d of its warp to one place, in one instruction: let one of "
+                             "them write, or use an atomic",
+                             lowest(o));
     }
 }
 
