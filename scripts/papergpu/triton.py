@@ -135,6 +135,9 @@ class Launcher:
         meta = self.metadata
         clusters = getattr(meta, "num_ctas", 1)
         name = kernel.program.name
+        if len(values) != len(self.types):
+            raise TypeError(f"{name} takes {len(self.types)} arguments with its constants, and got "
+                            f"{len(values)}: pass all, as this version of Triton asks")  # fmt: skip
         try:
             touched = tensors.find_tensor_memory(triton_arguments.find_tensors(self.names, values))
             given = triton_arguments.flatten_arguments(

@@ -128,6 +128,19 @@ def _tabulate_public(parts: Mapping[str, Figures]) -> str:
     return _write_table(head, [*rows, ["all", *totals]]) + _write_sources(parts)
 
 
+def _tabulate_operators(parts: Mapping[str, Figures]) -> str:
+    """Public operators of Triton by what became of them."""
+    if not parts:
+        return "Not run yet.\n"
+    (one,) = parts.values()
+    keys = ("all", "right", "kernels", "faults")
+    found = sorted(one["repositories"].items())
+    rows = [[name, *(str(counts[key]) for key in keys)] for name, counts in found]
+    totals = [str(sum(counts[key] for _, counts in found)) for key in keys]
+    head = ["repository", "operators", "right", "their kernels", "with a fault"]
+    return _write_table(head, [*rows, ["all", *totals]]) + _write_sources(parts)
+
+
 def _tabulate_kernels(parts: Mapping[str, Figures]) -> str:
     """Whole kernels: millions of warp-instructions a second of one core."""
     return (
@@ -158,6 +171,7 @@ MODES = ("plain", "counted", "checked")
 BLOCKS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "triton": _tabulate_triton,
     "public": _tabulate_public,
+    "operators": _tabulate_operators,
     "kernels": _tabulate_kernels,
     "speed": _tabulate_speed,
 }

@@ -51,7 +51,11 @@ def test_what_is_recorded_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     measured_figures.record_figures(
         "speed", "building", {"rows": [["compiling", "40 s"]]}, "python tests/third.py"
     )
+    counts = {"all": 3, "right": 3, "faults": 1, "kernels": 5}
+    found = {"repositories": {"a/b": counts, "c/d": counts}}
+    measured_figures.record_figures("operators", "all", found, "python tests/fourth.py")
     text = page.read_text(encoding="utf-8")
+    assert "| a/b | 3 | 3 | 5 | 1 |" in text and "| all | 6 | 6 | 10 | 2 |" in text
     assert "| sm_80 | 18 | 7 | 5 | 6 | 0 |\n| sm_100 | 1,245 | 1,234 | 5 | 6 | 0 |" in text
     assert "| add | 100 | 50 | 33 | 2.00 | 3.00 |" in text
     assert "| compiling | 40&nbsp;s |" in text
