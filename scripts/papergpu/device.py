@@ -35,6 +35,7 @@ def device_properties(sm: int) -> Any:
     """What `torch.cuda.get_device_properties` returns."""
     return SimpleNamespace(
         name=f"papergpu sm_{sm}",
+        gcnArchName="",  # inductor asks for it where torch was built without CUDA
         major=sm // 10,
         minor=sm % 10,
         total_memory=1 << 34,
@@ -154,3 +155,41 @@ def tuner_patches(tuner: Any) -> Iterator[tuple[Any, str, Any]]:
 
     yield tuner, "prune_configs", prune_configs
     yield tuner, "_bench", bench_first
+
+
+def compiler_patches(target: Any, patch: Callable[[Any], None]) -> Iterator[tuple[Any, str, Any]]:
+    """torch.compile, whose inductor is loaded and patched once somebody asks for it."""
+    import torch
+
+    compile_graph = torch.compile
+
+    def compile_to_triton(*given: Any, **named: Any) -> Any:
+        if torch.compile is compile_to_triton:
+            patch(inductor_patches(target))
+            torch.compile = compile_graph
+        return compile_graph(*given, **named)
+
+    yield torch, "compile", compile_to_triton
+
+
+def inductor_patches(target: Any) -> Iterator[tuple[Any, str, Any]]:
+    """For inductor: what it writes for tensors of the CPU is Triton, for a target.
+
+    Of several configurations the first is taken, as its own trials take thousands of runs.
+    """
+    import triton
+    from torch._inductor import config
+    from torch._inductor.runtime import triton_helpers, triton_heuristics
+
+    build = triton.compile
+
+    def build_for_target(src: Any, target_given: Any = None, *more: Any, **named: Any) -> Any:
+        given = named.pop("target", target_given)
+        ours = target if getattr(given, "backend", "") == "cpu" else given
+        return build(src, ours, *more, **named)
+
+    yield config, "cpu_backend", "triton"
+    yield config, "compile_threads", 1  # other processes have none of this
+    yield triton_helpers, "set_driver_to_cpu", lambda: None
+    yield triton_heuristics.CachingAutotuner, "bench", lambda *_, **__: 0.0
+    yield triton, "compile", build_for_target

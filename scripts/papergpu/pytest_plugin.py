@@ -24,5 +24,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     from papergpu import active, settings  # they need torch and Triton
 
-    with settings(**mark.kwargs), active(*mark.args, cuda=True):
+    [target] = mark.args or ["sm_90"]
+    with settings(**mark.kwargs), active(target, cuda=True):
         return (yield)

@@ -145,8 +145,9 @@ def launch(
         )
         for callback in tuple(_told):
             callback(done)
-    if finding and not _told_findings:
-        raise finding
-    for tell in tuple(_told_findings) if finding else ():
-        tell(finding)
+    if finding:
+        if not _told_findings:
+            raise finding
+        for tell in tuple(_told_findings):
+            tell(finding)
     return result

@@ -134,7 +134,7 @@ def _covers(tensor: Any, value: Any) -> bool:
     if not isinstance(tensor, torch.Tensor):
         return False
     storage = tensor.untyped_storage()
-    return 0 <= value.data_ptr() - storage.data_ptr() < storage.nbytes()
+    return bool(0 <= value.data_ptr() - storage.data_ptr() < storage.nbytes())
 
 
 def _require_tensor(name: str, value: Any) -> torch.Tensor:

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from papergpu.device import (
     Benchmarker,
     Clock,
     TorchInterface,
+    compiler_patches,
     device_properties,
     parse_target,
     tuner_patches,
@@ -451,13 +453,18 @@ def activate(
     if cuda:
         patches += cuda_tensors.host_patches(driver.interface)
         undo.enter_context(cuda_tensors.CudaTensors())
-    for owner, attribute, value in patches:
-        undo.callback(setattr, owner, attribute, getattr(owner, attribute))
-        setattr(owner, attribute, value)
+    _patch(undo, patches)
+    _patch(undo, compiler_patches(driver.get_current_target(), partial(_patch, undo)))
     undo.enter_context(session.on_launch(driver.clock.advance))
     undo.callback(drivers.set_active, drivers._active)
     drivers.set_active(driver)
     _active.append(undo)
+
+
+def _patch(undo: ExitStack, patches: Iterable[tuple[Any, str, Any]]) -> None:
+    for owner, attribute, value in patches:
+        undo.callback(setattr, owner, attribute, getattr(owner, attribute))
+        setattr(owner, attribute, value)
 
 
 def deactivate() -> None:

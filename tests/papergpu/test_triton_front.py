@@ -156,6 +156,39 @@ def test_a_marked_test_runs_its_kernels_here(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in done.stdout and "mask it, or mend the offset" in done.stdout
 
 
+COMPILED = """
+import torch
+import papergpu
+
+@torch.compile
+def before(x):
+    return x + 1
+
+papergpu.activate("sm_80")
+names = []
+papergpu.on_launch(lambda launched: names.append(launched.name))
+
+@torch.compile
+def both(x, y):
+    return torch.nn.functional.gelu(x @ y).sum(1) + torch.sin(x[:, 0])
+
+x, y = torch.randn(64, 32), torch.randn(32, 48)
+found = both(x, y)
+torch.testing.assert_close(found, torch.nn.functional.gelu(x @ y).sum(1) + torch.sin(x[:, 0]))
+print(len(names), all(name.startswith("triton_") for name in names))
+papergpu.deactivate()
+assert torch._inductor.config.cpu_backend == "cpp"
+"""
+
+
+@pytest.mark.exhaustive("torch's compiler, which takes seconds to load")
+def test_what_torch_compiles_is_executed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(COMPILED)
+    done = run_python(str(script), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"))
+    assert (done.stdout, done.returncode) == ("1 True\n", 0), done.stderr
+
+
 @pytest.mark.exhaustive("a script once more, counted")
 def test_a_script_is_counted(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
