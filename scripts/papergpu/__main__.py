@@ -119,49 +119,53 @@ def format_counts(path: str, found: Sequence[tuple[str, int, str | None]]) -> st
 # ---- a script executed with Triton's kernels on the CPU, as on a GPU
 
 
-def run_script(path: str, arguments: Sequence[str], target: str, settings: Settings) -> int:
+def run_script(
+    path: str, arguments: Sequence[str], target: str, settings: Settings, report: str | None
+) -> int:
     """Execute the script; 1 if a kernel did something wrong or something unsupported.
 
     Where the settings count, a table of what all its launches did, line by line of the source, goes
     to stderr at the end. What else the script raises, it raises here.
     """
+    from papergpu.programs import Report, locate_finding
+
     if not Path(path).is_file():
         print(f"{path}: no such script; name a Python file", file=sys.stderr)
         return 1
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave nothing to execute
     session.replace_settings(settings)
-    counted = Collected()
-    told = session.on_launch(counted)
-    findings: list[str] = []
-
-    def note(finding: Finding) -> None:
-        if str(finding) not in findings:
-            findings.append(str(finding))
-            print(f"Finding: {finding}", file=sys.stderr)
-
-    told_findings = session.on_finding(note)
+    counted, said = Collected(), Report()
     before = sys.argv, sys.path[:]
     sys.argv = [path, *arguments]
     sys.path[0:0] = [str(Path(path).resolve().parent)]
     triton = find_spec("triton") is not None and find_spec("torch") is not None
-    try:
-        if triton:
-            from papergpu.triton import active
+    with (
+        session.on_launch(counted),
+        session.on_launch(said.add_launch),
+        session.on_finding(lambda finding: said.add(locate_finding(finding))),
+    ):
+        try:
+            if triton:
+                from papergpu.triton import active
 
-            with active(target, cuda=True):
+                with active(target, cuda=True):
+                    runpy.run_path(path, run_name="__main__")
+            else:
                 runpy.run_path(path, run_name="__main__")
-        else:
-            runpy.run_path(path, run_name="__main__")
-    except (Finding, Unavailable, Unsupported) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    finally:
-        sys.argv, sys.path[:] = before
-        told.undo()
-        told_findings.undo()
-        if settings.profile:
-            print(format_table(counted.profile()), file=sys.stderr)
-    return int(bool(findings))
+        except Finding as finding:
+            said.add(locate_finding(finding))
+        except (Unavailable, Unsupported) as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            return 1
+        finally:
+            sys.argv, sys.path[:] = before
+            if settings.profile:
+                print(format_table(counted.profile()), file=sys.stderr)
+            if said.findings:
+                print(said, file=sys.stderr)
+            if report:
+                said.write(report)
+    return int(bool(said.findings))
 
 
 def run_program(
@@ -239,7 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--profile", action="store_true", help="print at the end what each line of the source did"
     )
     executed.add_argument(
-        "--report", metavar="FILE", help="of a CUDA program: write what was found, JSON or .sarif"
+        "--report", metavar="FILE", help="write what was found, as JSON or .sarif"
     )
     executed.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
@@ -274,9 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     if not given.script.endswith(".py"):
         return run_program(given.script, given.arguments, given.target, settings, given.report)
-    if given.report:
-        parser.error("--report is for CUDA programs; a script raises what is found")
-    return run_script(given.script, given.arguments, given.target, settings)
+    return run_script(given.script, given.arguments, given.target, settings, given.report)
 
 
 if __name__ == "__main__":

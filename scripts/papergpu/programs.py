@@ -98,10 +98,18 @@ class Report:
         found = f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
         return f"papergpu: {launches}, {self.instructions / 1e6:.2f} M warp-instructions, {found}"
 
-    def write(self, path: Path) -> None:
+    def add_launch(self, launched: session.Launched) -> None:
+        """Count one that has ended."""
+        self.launches += 1
+        self.instructions += launched.result.steps
+
+    def write(self, path: str) -> None:
         """Write it as JSON, or as SARIF 2.1.0 where the file's name ends so."""
-        value = self._as_sarif() if path.suffix == ".sarif" else asdict(self)
-        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        value = self._as_sarif() if path.endswith(".sarif") else asdict(self)
+        try:
+            Path(path).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"{path}: no report ({error.strerror}); name another file", file=sys.stderr)
 
     def _as_sarif(self) -> dict[str, Any]:
         results = []
@@ -314,10 +322,7 @@ def serve(file: int) -> int:
         if report.findings or options.get("summary"):
             print(report, file=sys.stderr, flush=True)
         if path := options.get("report"):
-            try:
-                report.write(Path(path))
-            except OSError as error:
-                print(f"{path}: no report ({error.strerror}); name another file", file=sys.stderr)
+            report.write(path)
         with suppress(OSError):  # the program may have been killed
             channel.sendall(struct.pack("<Q", bool(report.findings)))
     return int(bool(report.findings))

@@ -300,8 +300,6 @@ def test_a_report_that_cannot_be_written_is_a_line(faulty: Path, tmp_path: Path)
     done = run_papergpu("run", "--report", str(tmp_path / "none" / "r.json"), str(faulty), "0")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "r.json: no report (No such file or directory); name another file" in done.stderr
-    done = run_papergpu("run", "--report", "r.json", "script.py")
-    assert done.returncode == 2 and "--report is for CUDA programs" in done.stderr
 
 
 def test_a_program_without_a_fault_says_nothing_and_keeps_its_status(faulty: Path) -> None:

@@ -4,6 +4,7 @@ Takes 12 s, as Triton compiles each kernel.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import papergpu
@@ -64,11 +65,12 @@ def test_a_script_is_run(tmp_path: Path) -> None:
     done = run_python(*run, str(script), "32,128", "--more", **caches)
     assert done.returncode == 1
     assert done.stdout.strip() == "__main__ ['32,128', '--more'] True (8, 0)"
-    (line,) = done.stderr.splitlines()
+    line, summary = done.stderr.splitlines()
     text = (HERE / "front_kernels.py").read_text(encoding="utf-8")
     at = text[: text.index("the finding must name this line")].count("\n") + 1
-    assert line.startswith(f"Finding: unmasked at front_kernels.py:{at}, block (0, 0, 0), thread (")
-    assert line.endswith("of x_ptr, which has 800: mask it, or mend the offset")
+    assert f"front_kernels.py:{at}: error: reads 16 bytes at byte 800 " in line
+    told = "x_ptr, which has 800: mask it, or mend the offset [unmasked, block (0, 0, 0), thread ("
+    assert told in line and summary.endswith("M warp-instructions, 1 finding")
 
 
 ON_CUDA = """
@@ -116,10 +118,14 @@ print(x[1].item())
 def test_a_script_goes_on_behind_a_race(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(RACY)
-    done = run_python("-m", "papergpu", "run", str(script))
+    found = tmp_path / "found.json"
+    done = run_python("-m", "papergpu", "run", "--report", str(found), str(script))
     assert (done.stdout, done.returncode) == ("4.0\n", 1)
-    [said] = done.stderr.splitlines()  # once for both launches
-    assert said.startswith("Finding: doubled_in_place at") and said.endswith("between them")
+    [said, summary] = done.stderr.splitlines()  # once for both launches
+    assert "error: reads byte 0 of x_ptr" in said and "them [doubled_in_place, block" in said
+    assert summary.startswith("papergpu: 2 launches")
+    [one] = json.loads(found.read_text())["findings"]
+    assert one["kernel"] == "doubled_in_place" and one["file"].endswith("front_kernels.py")
     done = run_python("-m", "papergpu", "run", "--fatal", str(script))
     assert (done.stdout, done.returncode) == ("", 1)
     done = run_python("-m", "papergpu", "run", "--kernel", "add", str(script))
