@@ -131,7 +131,7 @@ def run_script(
 
     if not Path(path).is_file():
         print(f"{path}: no such script; name a Python file", file=sys.stderr)
-        return 1
+        return 2
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave nothing to execute
     session.replace_settings(settings)
     counted, said = Collected(), Report()

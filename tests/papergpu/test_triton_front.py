@@ -215,7 +215,7 @@ def test_a_script_is_counted(tmp_path: Path) -> None:
 
 def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     gone = run_python("-m", "papergpu", "run", str(tmp_path / "gone.py"))
-    assert gone.returncode == 1 and "gone.py: no such script" in gone.stderr
+    assert gone.returncode == 2 and "gone.py: no such script" in gone.stderr
     old = run_python("-m", "papergpu", "run", "--target", "sm_70", str(tmp_path / "gone.py"))
     assert old.returncode == 2 and "'sm_70' is not a supported target" in old.stderr
 
