@@ -120,12 +120,17 @@ def format_counts(path: str, found: Sequence[tuple[str, int, str | None]]) -> st
 
 
 def run_script(
-    path: str, arguments: Sequence[str], target: str, settings: Settings, report: str | None
+    path: str,
+    arguments: Sequence[str],
+    target: str,
+    settings: Settings,
+    report: str | None,
+    table: bool,
 ) -> int:
     """Execute the script; 1 if a kernel did something wrong or something unsupported.
 
-    Where the settings count, a table of what all its launches did, line by line of the source, goes
-    to stderr at the end. What else the script raises, it raises here.
+    With `table` one of what all its launches did, line by line of the source, goes to stderr at the
+    end. What else the script raises, it raises here.
     """
     from papergpu.programs import Report, locate_finding
 
@@ -159,17 +164,22 @@ def run_script(
             return 1
         finally:
             sys.argv, sys.path[:] = before
-            if settings.profile:
+            if table:
                 print(format_table(counted.profile()), file=sys.stderr)
             if said.findings:
                 print(said, file=sys.stderr)
             if report:
-                said.write(report)
+                said.write(report, counted)
     return int(bool(said.findings))
 
 
 def run_program(
-    path: str, arguments: Sequence[str], target: str, settings: Settings, report: str | None
+    path: str,
+    arguments: Sequence[str],
+    target: str,
+    settings: Settings,
+    report: str | None,
+    table: bool,
 ) -> int:
     """Execute a CUDA program, from its source or compiled; 2 if it cannot begin."""
     from papergpu import programs
@@ -178,7 +188,7 @@ def run_program(
         print(f"{path}: no such program; name a .cu file or an executable", file=sys.stderr)
         return 2
     try:
-        programs.run_program(Path(path).resolve(), arguments, target, settings, report)
+        programs.run_program(Path(path).resolve(), arguments, target, settings, report, table)
     except (CompileError, Unavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -243,7 +253,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--profile", action="store_true", help="print at the end what each line of the source did"
     )
     executed.add_argument(
-        "--report", metavar="FILE", help="write what was found, as JSON or .sarif"
+        "--report",
+        metavar="FILE",
+        help="write what was found: .json, .sarif, or .html with its source",
     )
     executed.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
@@ -263,7 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
         return print_forms(given.files, given.json)
     settings = Settings(
         checks=not given.no_checks,
-        profile=given.profile,
+        profile=given.profile or (given.report or "").endswith(".html"),
         schedule=given.schedule,
         seed=given.seed,
         threads=given.threads,
@@ -276,9 +288,8 @@ def main(arguments: list[str] | None = None) -> int:
         parse_target(given.target)
     except ValueError as error:
         parser.error(str(error))
-    if not given.script.endswith(".py"):
-        return run_program(given.script, given.arguments, given.target, settings, given.report)
-    return run_script(given.script, given.arguments, given.target, settings, given.report)
+    run = run_script if given.script.endswith(".py") else run_program
+    return run(given.script, given.arguments, given.target, settings, given.report, given.profile)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -372,3 +373,50 @@ def format_table(
             rows.append(f"{'':{len(format_row(None))}}         worst: {worst.cost_summary}")
     rows.append(f"{format_row(len(shown))}  total")
     return "\n".join(rows)
+
+
+PAGE = """<!doctype html><meta charset="utf-8"><title>papergpu</title><style>
+html { margin: 1em; color-scheme: light dark }
+table { border-collapse: collapse; font: 12px monospace }
+td { padding: 0 .6em; text-align: right; white-space: pre }
+td:last-child { text-align: left }
+.head { font-weight: bold }
+.found td { color: light-dark(#b00, #f77); white-space: normal }
+.most { background: light-dark(#fe9, #540) }
+</style><table>
+"""
+NEAR = 4  # lines of the source that are shown around one with counts or a finding
+
+
+def format_page(profile: Profile, findings: Iterable[tuple[str, int, str]]) -> str:
+    """A page of HTML: the source with what each of its lines did, and below it what it did wrong.
+
+    A finding is a file, a line and what is said. Lines far from any that did something are left
+    out; that with most instructions stands out.
+    """
+    said: dict[Where, list[str]] = {}
+    for file, line, text in findings:
+        said.setdefault((file, line), []).append(text)
+    tallies: dict[Where, Tally] = {(one.file, one.line): one.total for one in profile.lines}
+    most = max((one.executed for one in tallies.values()), default=0)
+    kept = [(head, column) for head, column in COLUMNS if any(map(column, tallies.values()))]
+    rows = [[*(head for head, _ in kept), "line", ""]]
+    marks = ["head"]
+    for file in dict.fromkeys(file for file, _ in [*said, *tallies]):
+        lines = dict(enumerate(map(str.rstrip, linecache.getlines(file)), 1))
+        rows.append([file or "the program"])
+        marks.append("head")
+        told = {line for name, line in [*said, *tallies] if name == file}
+        near = {n for line in told for n in range(line - NEAR, line + NEAR + 1)}
+        for n in sorted(told | near & lines.keys()):
+            tally = tallies.get((file, n))
+            cells = [column(tally) if tally else "" for _, column in kept]
+            rows.append([*cells, str(n or ""), lines.get(n, "")])
+            marks.append("most" if tally and tally.executed == most else "")
+            rows += [[text] for text in said.get((file, n), ())]
+            marks += ["found"] * (len(rows) - len(marks))
+    return PAGE + "".join(
+        f'<tr class="{mark}">' + "".join(
+            f'<td colspan="{1 if len(row) > 1 else len(rows[0])}">{escape(cell)}</td>'
+            for cell in row)
+        for mark, row in zip(marks, rows, strict=True))  # fmt: skip

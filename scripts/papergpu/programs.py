@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu import cuda, kernel_cache, session, toolkit
-from papergpu.counters import Collected, format_table
+from papergpu.counters import Collected, format_page, format_table
 from papergpu.device import PROCESSORS, SHARED, parse_target
 from papergpu.errors import Finding, Unavailable, Unreadable, Unsupported
 from papergpu.launch import Kernel, Memory, Settings, Three, fill_memory
@@ -103,11 +103,16 @@ class Report:
         self.launches += 1
         self.instructions += launched.result.steps
 
-    def write(self, path: str) -> None:
-        """Write it as JSON, or as SARIF 2.1.0 where the file's name ends so."""
-        value = self._as_sarif() if path.endswith(".sarif") else asdict(self)
+    def write(self, path: str, counted: Collected) -> None:
+        """Write it as JSON, or as SARIF 2.1.0 or HTML where the file's name ends so."""
+        if path.endswith(".html"):
+            findings = [(one.file, one.line, str(one)) for one in self.findings]
+            text = format_page(counted.profile(), findings)
+        else:
+            value = self._as_sarif() if path.endswith(".sarif") else asdict(self)
+            text = json.dumps(value, indent=1) + "\n"
         try:
-            Path(path).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+            Path(path).write_text(text, encoding="utf-8")
         except OSError as error:
             print(f"{path}: no report ({error.strerror}); name another file", file=sys.stderr)
 
@@ -317,21 +322,28 @@ def serve(file: int) -> int:
     report, counted = Report(), Collected()
     with session.on_launch(counted), socket.socket(fileno=file) as channel:
         Server(channel, parse_target(options.get("target", "sm_90")), report).serve()
-        if session.current_settings().profile:
+        if options.get("table"):
             print(format_table(counted.profile()), file=sys.stderr)
         if report.findings or options.get("summary"):
             print(report, file=sys.stderr, flush=True)
         if path := options.get("report"):
-            report.write(path)
+            report.write(path, counted)
         with suppress(OSError):  # the program may have been killed
             channel.sendall(struct.pack("<Q", bool(report.findings)))
     return int(bool(report.findings))
 
 
 def run_program(
-    path: Path, arguments: Sequence[str], target: str, settings: Settings, report: str | None
+    path: Path,
+    arguments: Sequence[str],
+    target: str,
+    settings: Settings,
+    report: str | None,
+    table: bool = False,
 ) -> NoReturn:
     """Become the program, compiled first if it is a source; write `report` when it ends.
+
+    With `table` what each line did is printed then.
 
     Raises:
         CompileError, Unavailable: it cannot be compiled.
@@ -339,7 +351,7 @@ def run_program(
     if path.suffix in toolkit.LANGUAGES:
         path = toolkit.compile_program(path, target)
     library = toolkit.build_runtime() / toolkit.RUNTIME
-    given = {"target": target, "settings": asdict(settings), "summary": True,
+    given = {"target": target, "settings": asdict(settings), "summary": True, "table": table,
              "report": report and os.path.abspath(report)}  # fmt: skip
     # A program that was linked to NVIDIA's runtime finds ours in its place.
     environment = {**os.environ, "LD_PRELOAD": str(library), OPTIONS: json.dumps(given)}

@@ -280,10 +280,17 @@ def test_a_program_goes_on_behind_what_does_not_end_a_launch(
     assert ("nobody has written" in done.stderr) == ("x" not in options)
 
 
-@pytest.mark.parametrize("name", ["report.json", "report.sarif"])
+@pytest.mark.parametrize("name", ["report.json", "report.sarif", "report.html"])
 def test_a_report_holds_what_was_found(faulty: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     assert run_papergpu("run", "--report", str(path), str(faulty), "0").returncode == 1
+    if name == "report.html":
+        text = path.read_text()
+        assert "atomicAdd(at + threadIdx.x, value + held[0])" in text
+        assert re.search(
+            r'<tr class="found"><td colspan="\d+">\S*faults.cu:6: error: changes', text
+        )
+        return
     found = json.loads(path.read_text())
     if name == "report.json":
         [one] = found["findings"]
