@@ -115,6 +115,7 @@ print(x[1].item())
 """
 
 
+@pytest.mark.exhaustive("scripts once more")
 def test_a_script_goes_on_behind_a_race(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(RACY)
@@ -154,6 +155,7 @@ def test_unmarked():
 """
 
 
+@pytest.mark.exhaustive("a script once more, by pytest")
 def test_a_marked_test_runs_its_kernels_here(tmp_path: Path) -> None:
     script = tmp_path / "test_kernels.py"
     script.write_text(MARKED)
