@@ -119,21 +119,15 @@ def format_counts(path: str, found: Sequence[tuple[str, int, str | None]]) -> st
 # ---- a script executed with Triton's kernels on the CPU, as on a GPU
 
 
-def run_script(
-    path: str,
-    arguments: Sequence[str],
-    target: str,
-    settings: Settings,
-    report: str | None,
-    table: bool,
-) -> int:
-    """Execute the script; 1 if a kernel did something wrong or something unsupported.
+def run_script(given: argparse.Namespace, settings: Settings) -> int:
+    """Execute a script; 1 if a kernel did something wrong or something unsupported.
 
-    With `table` one of what all its launches did, line by line of the source, goes to stderr at the
-    end. What else the script raises, it raises here.
+    With `--profile` a table of what all its launches did, line by line of the source, goes to
+    stderr at the end. What else the script raises, it raises here.
     """
     from papergpu.programs import Report, locate_finding
 
+    path = given.script
     if not Path(path).is_file():
         print(f"{path}: no such script; name a Python file", file=sys.stderr)
         return 2
@@ -141,7 +135,7 @@ def run_script(
     session.replace_settings(settings)
     counted, said = Collected(), Report()
     before = sys.argv, sys.path[:]
-    sys.argv = [path, *arguments]
+    sys.argv = [path, *given.arguments]
     sys.path[0:0] = [str(Path(path).resolve().parent)]
     triton = find_spec("triton") is not None and find_spec("torch") is not None
     with (
@@ -153,7 +147,7 @@ def run_script(
             if triton:
                 from papergpu.triton import active
 
-                with active(target, cuda=True):
+                with active(given.target, cuda=True):
                     runpy.run_path(path, run_name="__main__")
             else:
                 runpy.run_path(path, run_name="__main__")
@@ -164,31 +158,26 @@ def run_script(
             return 1
         finally:
             sys.argv, sys.path[:] = before
-            if table:
+            if given.profile:
                 print(format_table(counted.profile()), file=sys.stderr)
             if said.findings:
                 print(said, file=sys.stderr)
-            if report:
-                said.write(report, counted)
+            if given.report:
+                said.write(given.report, counted)
     return int(bool(said.findings))
 
 
-def run_program(
-    path: str,
-    arguments: Sequence[str],
-    target: str,
-    settings: Settings,
-    report: str | None,
-    table: bool,
-) -> int:
+def run_program(given: argparse.Namespace, settings: Settings) -> int:
     """Execute a CUDA program, from its source or compiled; 2 if it cannot begin."""
     from papergpu import programs
 
-    if not Path(path).is_file():
+    path = Path(given.script)
+    if not path.is_file():
         print(f"{path}: no such program; name a .cu file or an executable", file=sys.stderr)
         return 2
     try:
-        programs.run_program(Path(path).resolve(), arguments, target, settings, report, table)
+        programs.run_program(path.resolve(), given.arguments, given.target, settings,
+                             given.report, given.profile)  # fmt: skip
     except (CompileError, Unavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -289,7 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     run = run_script if given.script.endswith(".py") else run_program
-    return run(given.script, given.arguments, given.target, settings, given.report, given.profile)
+    return run(given, settings)
 
 
 if __name__ == "__main__":

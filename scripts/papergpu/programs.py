@@ -339,7 +339,7 @@ def run_program(
     target: str,
     settings: Settings,
     report: str | None,
-    table: bool = False,
+    table: bool,
 ) -> NoReturn:
     """Become the program, compiled first if it is a source; write `report` when it ends.
 
