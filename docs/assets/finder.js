@@ -65,6 +65,7 @@
         delete item.counted;
       });
       delete list.dataset.words; // they are here
+      meant.clear();
       if (asked.words) show();
     }
 

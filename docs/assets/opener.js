@@ -1,6 +1,5 @@
-/* What a page shows when it is asked for: the evidence of a snippet, the whole of a file, and views of
-   kernels line by line. A page is sent without them. Where no script runs, lines link to the first two, and
-   the table of totals is all there is of views. */
+/* What a page shows when it is asked for: the evidence of a snippet, the whole of a file, kernels that run here, and views
+   of kernels line by line. A page is sent without them. Where no script runs, lines link to the first two. */
 
 (() => {
   "use strict";
@@ -40,10 +39,11 @@
   }
 
   async function unfold({ target: fold }) {
-    const link = fold.querySelector("a");
-    if (!fold.open || fold.dataset.loaded || !link) return;
+    const link = fold.querySelector("a"), { run, loaded } = fold.dataset;
+    if (!fold.open || loaded || !(link || run)) return;
     fold.dataset.loaded = "yes";
     try {
+      if (run) return (await import(new URL("assets/run.js", home))).open(fold, home);
       const whole = fold.classList.contains("ws-file");
       fold.append(await (whole ? file(link.href) : evidence(link.href)));
       start();
@@ -67,7 +67,10 @@
   }
 
   function start() {
-    for (const fold of document.querySelectorAll(".ws-evidence, .ws-file")) fold.ontoggle = unfold;
+    for (const fold of document.querySelectorAll(".ws-evidence, .ws-file, .ws-run")) {
+      fold.ontoggle = unfold;
+      if (fold.dataset.run && location.hash === "#run") fold.open = true;
+    }
     for (const row of document.querySelectorAll("tr[data-look]:not([data-opens])")) {
       row.setAttribute("data-opens", "");
       const button = document.createElement("button");

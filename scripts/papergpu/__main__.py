@@ -16,15 +16,25 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 from papergpu import session
 from papergpu.counters import Collected, format_table
 from papergpu.device import parse_target
-from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
+from papergpu.errors import (
+    HOST,
+    KINDS,
+    OPERAND,
+    CompileError,
+    Finding,
+    Unavailable,
+    Unsupported,
+)
 from papergpu.forms import FORMS, Form, Slot, UnknownForm, find_form
 from papergpu.launch import AUTOTUNE, SCHEDULES, Settings
+from papergpu.pack import write_packs
 from papergpu.parse import Unreadable, parse
 
 # ---- what is executed: the table of forms, and the forms in a file
@@ -133,12 +143,13 @@ def run_script(given: argparse.Namespace, settings: Settings) -> int:
         return 2
     os.environ.pop("TRITON_INTERPRET", None)  # it would leave nothing to execute
     session.replace_settings(settings)
-    counted, said = Collected(), Report()
+    counted, said = Collected(), Report(only=given.only)
     before = sys.argv, sys.path[:]
     sys.argv = [path, *given.arguments]
     sys.path[0:0] = [str(Path(path).resolve().parent)]
     triton = find_spec("triton") is not None and find_spec("torch") is not None
     with (
+        write_packs(Path(given.pack)) if given.pack else nullcontext(),
         session.on_launch(counted),
         session.on_launch(said.add_launch),
         session.on_finding(lambda finding: said.add(locate_finding(finding))),
@@ -176,8 +187,10 @@ def run_program(given: argparse.Namespace, settings: Settings) -> int:
         print(f"{path}: no such program; name a .cu file or an executable", file=sys.stderr)
         return 2
     try:
-        programs.run_program(path.resolve(), given.arguments, given.target, settings,
-                             given.report, given.profile)  # fmt: skip
+        options = {"target": given.target, "only": given.only, "table": given.profile,
+                   "report": given.report and os.path.abspath(given.report),
+                   "pack": given.pack}  # fmt: skip
+        programs.run_program(path.resolve(), given.arguments, settings, options)
     except (CompileError, Unavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -218,6 +231,16 @@ def print_forms(paths: list[str], as_json: bool) -> int:
     return int(status or any(one[2] is None for made in found.values() for one in made))
 
 
+_KINDS = (*KINDS, OPERAND, HOST)
+
+
+def _parse_kinds(text: str) -> list[str]:
+    found = text.split(",")
+    if unknown := [one for one in found if one not in _KINDS]:
+        raise argparse.ArgumentTypeError(f"no kind {unknown[0]!r}; choose {', '.join(_KINDS)}")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns its exit status."""
     parser = argparse.ArgumentParser(prog="papergpu", description="A GPU made of paper.")
@@ -234,6 +257,8 @@ def main(arguments: list[str] | None = None) -> int:
                           help="of Triton's tuners: configurations that are run")  # fmt: skip
     executed.add_argument("--kernel", metavar="TEXT", default="",
                           help="check and count only kernels whose name has it")  # fmt: skip
+    executed.add_argument("--only", metavar="KIND,...", type=_parse_kinds, default=(),
+                          help=f"tell of these kinds alone: {', '.join(_KINDS)}")  # fmt: skip
     executed.add_argument("--limit", type=int, default=Settings.limit,
                           help="instructions after which a warp is taken to hang")  # fmt: skip
     executed.add_argument("--fatal", action="store_true", help="end at the first finding")
@@ -246,6 +271,8 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="FILE",
         help="write what was found: .json, .sarif, or .html with its source",
     )
+    executed.add_argument("--pack", metavar="FOLDER", type=os.path.abspath,
+                          help="write each launch there, for a browser")  # fmt: skip
     executed.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
     executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     compiled = commands.add_parser("nvcc", help="compile a CUDA program that runs here",

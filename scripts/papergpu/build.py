@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import lzma
 import os
 import platform
 import shutil
@@ -199,6 +200,66 @@ def _precompile_header(cxx: str, flags: tuple[str, ...], aside: Path, many: bool
     header.write_text(f'#include "{SOURCES / "core.hpp"}"\n#include <algorithm>\n')
     _run_compiler([cxx, *flags, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
     return ["-include", str(header)]
+
+
+# ---- the engine as WebAssembly, which a browser executes: committed, so that only who changes the
+# core needs a compiler for it
+
+WEBASSEMBLY = Path(__file__).parent / "browser" / "engine.wasm.xz"
+EXPORTS = ("malloc", "free", "papergpu_handler", "papergpu_launch", "papergpu_printed",
+           "papergpu_forget", "papergpu_step_begin", "papergpu_step_end",
+           "papergpu_step", "papergpu_step_warps", "papergpu_step_last", "papergpu_step_warp",
+           "papergpu_step_access")  # fmt: skip
+# Loops that are not unrolled cost no speed here, and a quarter less to load.
+PORTABLE = ("-std=c++20", "-O2", "-fno-unroll-loops", "-msimd128", "-fwasm-exceptions",
+            "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+            "-fvisibility=hidden", "-w")  # fmt: skip
+LINKED = ("-sSTANDALONE_WASM", "--no-entry", "-sALLOW_MEMORY_GROWTH", "-sINITIAL_MEMORY=33554432",
+          "-sMAXIMUM_MEMORY=2147483648")  # fmt: skip
+SECTION = "sources"  # of the module: the digest of what it was compiled from
+
+
+def digest_core() -> str:
+    """The digest of all that the engine is compiled from."""
+    files = sorted(SOURCES.glob("*.[ch]pp"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def load_webassembly() -> bytes:
+    """The engine as a module of WebAssembly."""
+    return lzma.decompress(WEBASSEMBLY.read_bytes())
+
+
+def compile_webassembly() -> Path:
+    """Compile `WEBASSEMBLY` anew, with emscripten (`apt install emscripten`).
+
+    Raises:
+        Unavailable: there is no emscripten, or it refuses a source.
+    """
+    if not shutil.which("em++"):
+        raise Unavailable("WebAssembly needs emscripten: `apt install emscripten`")
+    with TemporaryDirectory() as folder:
+
+        def compile_source(source: Path) -> str:
+            made = f"{folder}/{source.stem}.o"
+            _run_compiler(["em++", *PORTABLE, "-c", str(source), "-o", made])
+            return made
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            objects = [*pool.map(compile_source, sorted(SOURCES.glob("*.cpp")))]
+        module = Path(folder) / "engine.wasm"
+        exported = ",".join(f"_{name}" for name in EXPORTS)
+        link = ["em++", *PORTABLE, *objects, *LINKED, f"-sEXPORTED_FUNCTIONS={exported}"]
+        _run_compiler([*link, "-o", str(module)])
+        payload = bytes([len(SECTION)]) + SECTION.encode() + digest_core().encode()
+        WEBASSEMBLY.write_bytes(
+            lzma.compress(
+                module.read_bytes() + bytes([0, len(payload)]) + payload,
+                check=lzma.CHECK_CRC32,
+                preset=9 | lzma.PRESET_EXTREME,
+            )
+        )
+    return WEBASSEMBLY
 
 
 @cache

@@ -1,8 +1,7 @@
 """CUDA C++ on a CPU: a .cu file is compiled to PTX by NVRTC, and executed on tensors and arrays.
 
 `Source("softmax.cu").launch("softmax<256>", grid, block, tensor, 1024)` returns when it has ended.
-Nothing of the file is changed: what its host needs is left out (papergpu/host_code.py), and headers
-that NVRTC lacks have stand-ins (papergpu/headers.txt).
+A file that NVRTC does not take, as it has a host's part, is compiled by nvcc.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu import kernel_cache, session
+from papergpu.compiler import Compiled, Unit, compiled, unit
 from papergpu.cuda_arguments import collect_memory, pack_parameter
 from papergpu.errors import CompileError, Finding, Unavailable, Unsupported
 from papergpu.forms import type_bits
@@ -30,7 +30,6 @@ from papergpu.launch import (
     bind_memory,
     fill_memory,
 )
-from papergpu.nvrtc import Compiled, Unit, compiled, unit
 from papergpu.syntax_tree import Variable
 from papergpu.variables import HEAP, variable_bytes
 

@@ -8,13 +8,13 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from papergpu.build import get_handler
-from papergpu.errors import Finding, Unsupported
+from papergpu.errors import Finding, Unsupported, find_kind
 from papergpu.program import INSTRUCTION, Program
 from papergpu.records import (
     ALLOC,
@@ -189,68 +189,23 @@ class Kernel:
             ValueError: the launch itself is not possible.
             TypeError: there is no such option.
         """
-        unknown = ", ".join(options.keys() - DEFAULTS.keys())
-        if unknown:
-            raise TypeError(f"no launch option {unknown}: use {', '.join(DEFAULTS)}")
-        chosen: Options = {**DEFAULTS, **options}
-        settings, dynamic = chosen["settings"] or Settings(), chosen["dynamic"]
-        program, cluster = self.program, chosen["cluster"]
-        check_launch(program, grid, block, parameters, cluster)
-        given = Launch()
-        held = aligned_zeros(max(64, program.parameter_bytes))
-        for (_, at, size), value in zip(program.parameters, parameters, strict=True):
-            held[at : at + size] = np.frombuffer(value.ljust(size, b"\0")[:size], np.uint8)
-        memory = [
-            *touched,
-            Memory(self.memory.ctypes.data, len(self.memory), "the module's variables"),
-        ]
-        ordered, names = merge_overlaps(memory)
-        allocs = np.zeros(len(ordered), ALLOC)
-        for number, one in enumerate(ordered):
-            shadow = one.written.ctypes.data if one.written is not None else 0
-            flags = (READ_ONLY if one.read_only else 0) | (UNWRITTEN if shadow else 0)
-            allocs[number] = (one.at, one.at + one.size, flags, number, shadow)
-        code = self.fuse_code() if settings.fuse and program.fused else self.code
-        counts = np.zeros(len(code), COUNT)
-        samples = np.empty(2 * len(code) if settings.profile else 0, SAMPLE)
-        constants = np.frombuffer(program.constants, np.uint8)
-        arrays = {
-            "code": code, "lists": program.lists, "constants": constants, "allocs": allocs,
-            "counts": counts, "samples": samples, "params": held, "globals": self.memory,
-            "consts": self.memory, "specials": program.specials,
-            "shared_constants": program.shared_constants,
-        }  # fmt: skip
-        for name, array in arrays.items():
-            setattr(given, name, array.ctypes.data)
-        given.ncode, given.nconstants = len(code), len(constants)
-        given.nregs, given.local = program.registers, program.local
-        given.shared = max(16, program.shared + dynamic)
-        given.nallocs, given.nspecials = len(allocs), len(program.specials) // 2
-        given.nshared_constants = len(program.shared_constants)
-        given.nparams, given.nconsts = program.parameter_bytes, len(self.memory)
-        given.grid[:], given.block[:], given.cluster[:] = grid, block, cluster
-        given.static_shared, given.dynamic_shared = program.shared, dynamic
-        given.sm = int(re.sub(r"\D", "", program.target))
-        given.tensor = 128 * 512 * 4 if program.tensor else 0
-        given.checks, given.profile = int(settings.checks), int(settings.profile)
-        given.fatal = int(settings.fatal)
-        given.cooperative = int(chosen["cooperative"])
-        given.schedule = SCHEDULES[settings.schedule]
-        given.threads = settings.threads or os.cpu_count() or 1
-        given.granule, given.global_granule = program.granule, program.global_granule
-        given.perturb, given.seed, given.limit = settings.perturb, settings.seed, settings.limit
-        self.memory[:16] = 0  # where a cooperative grid synchronises
-        given.reserved = program.reserved
-        given.order = ORDERS[settings.order]
+        settings = options.get("settings") or Settings()
+        code = self.fuse_code() if settings.fuse and self.program.fused else self.code
+        given, arrays, ordered = describe_launch(
+            self.program, code, self.memory, grid, block, parameters, touched, **options
+        )
         failed = load_engine().papergpu_launch(ctypes.byref(given))
         printed = take_printed(given)
         if printed:
             sys.stdout.write(printed)
             sys.stdout.flush()
-        kept = relocate_samples(samples[: given.nsamples], allocs) if settings.profile else None
-        result = Result(given.steps, counts if settings.profile else None, printed, kept)
+        result = Result(given.steps, printed=printed)
+        if given.profile:
+            samples = arrays["samples"][: given.nsamples]
+            result.counts = arrays["counts"]
+            result.samples = relocate_samples(samples, arrays["allocs"])
         if failed:
-            finding = self.read_finding(given, names)
+            finding = self.read_finding(given, [one.name for one in ordered])
             finding.result = result if failed == WENT_ON else None
             raise finding
         return result
@@ -259,12 +214,83 @@ class Kernel:
         """What the engine found, in a reader's words."""
         program, pc = self.program, given.fault_pc
         text = given.error.decode(errors="replace")
+        kind = find_kind(text)
         text = re.sub(r"\$(\d+)", lambda m: names[int(m[1])], text)
         text = re.sub(r"@(\d+)", lambda m: program.locate_instruction(int(m[1])), text)
         (a, b, c), (x, y, z) = given.fault_block, given.fault_thread
         place, _ = program.places[int(program.instructions[pc]["place"])]
         where = program.locate_instruction(pc)
-        return Finding(program.name, where, (a, b, c), (x, y, z), text, place)
+        return Finding(program.name, where, (a, b, c), (x, y, z), text, place, kind)
+
+
+def describe_launch(
+    program: Program,
+    code: npt.NDArray[np.void],
+    own: npt.NDArray[np.uint8],
+    grid: Three,
+    block: Three,
+    parameters: Sequence[bytes],
+    touched: Sequence[Memory] = (),
+    **options: Unpack[Options],
+) -> tuple[Launch, dict[str, npt.NDArray[Any]], list[Memory]]:
+    """What `Kernel.launch` gives the engine: the launch, the arrays that it points to, and the
+    memory that it may touch. `code` are the program's instructions, with their handlers, and `own`
+    is the memory of its module's variables.
+
+    Raises:
+        ValueError: the launch itself is not possible.
+        TypeError: there is no such option.
+    """
+    unknown = ", ".join(options.keys() - DEFAULTS.keys())
+    if unknown:
+        raise TypeError(f"no launch option {unknown}: use {', '.join(DEFAULTS)}")
+    chosen: Options = {**DEFAULTS, **options}
+    settings, dynamic = chosen["settings"] or Settings(), chosen["dynamic"]
+    cluster = chosen["cluster"]
+    check_launch(program, grid, block, parameters, cluster)
+    given = Launch()
+    held = aligned_zeros(max(64, program.parameter_bytes))
+    for (_, at, size), value in zip(program.parameters, parameters, strict=True):
+        held[at : at + size] = np.frombuffer(value.ljust(size, b"\0")[:size], np.uint8)
+    variables = Memory(own.ctypes.data, len(own), "the module's variables")
+    ordered = merge_overlaps([*touched, variables])
+    allocs = np.zeros(len(ordered), ALLOC)
+    for number, one in enumerate(ordered):
+        shadow = one.written.ctypes.data if one.written is not None else 0
+        flags = (READ_ONLY if one.read_only else 0) | (UNWRITTEN if shadow else 0)
+        allocs[number] = (one.at, one.at + one.size, flags, number, shadow)
+    counts = np.zeros(len(code), COUNT)
+    samples = np.empty(2 * len(code) if settings.profile else 0, SAMPLE)
+    constants = np.frombuffer(program.constants, np.uint8)
+    arrays = {
+        "code": code, "lists": program.lists, "constants": constants, "allocs": allocs,
+        "counts": counts, "samples": samples, "params": held, "globals": own,
+        "consts": own, "specials": program.specials,
+        "shared_constants": program.shared_constants,
+    }  # fmt: skip
+    for name, array in arrays.items():
+        setattr(given, name, array.ctypes.data)
+    given.ncode, given.nconstants = len(code), len(constants)
+    given.nregs, given.local = program.registers, program.local
+    given.shared = max(16, program.shared + dynamic)
+    given.nallocs, given.nspecials = len(allocs), len(program.specials) // 2
+    given.nshared_constants = len(program.shared_constants)
+    given.nparams, given.nconsts = program.parameter_bytes, len(own)
+    given.grid[:], given.block[:], given.cluster[:] = grid, block, cluster
+    given.static_shared, given.dynamic_shared = program.shared, dynamic
+    given.sm = int(re.sub(r"\D", "", program.target))
+    given.tensor = 128 * 512 * 4 if program.tensor else 0
+    given.checks, given.profile = int(settings.checks), int(settings.profile)
+    given.fatal = int(settings.fatal)
+    given.cooperative = int(chosen["cooperative"])
+    given.schedule = SCHEDULES[settings.schedule]
+    given.threads = settings.threads or os.cpu_count() or 1
+    given.granule, given.global_granule = program.granule, program.global_granule
+    given.perturb, given.seed, given.limit = settings.perturb, settings.seed, settings.limit
+    own[:16] = 0  # where a cooperative grid synchronises
+    given.reserved = program.reserved
+    given.order = ORDERS[settings.order]
+    return given, arrays, ordered
 
 
 def aligned_zeros(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
@@ -274,8 +300,8 @@ def aligned_zeros(size: int, by: int = 128) -> npt.NDArray[np.uint8]:
     return whole[start : start + size]
 
 
-def merge_overlaps(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
-    """Pieces of memory in order, overlapping ones merged, and their names."""
+def merge_overlaps(memory: Sequence[Memory]) -> list[Memory]:
+    """Pieces of memory in order, overlapping ones merged, and with them their names."""
     found: list[Memory] = []
     for one in sorted((one for one in memory if one.size), key=lambda one: one.at):
         last = found[-1] if found else None
@@ -288,7 +314,7 @@ def merge_overlaps(memory: Sequence[Memory]) -> tuple[list[Memory], list[str]]:
                                 read_only=last.read_only and one.read_only)  # fmt: skip
         else:
             found.append(one)
-    return found, [one.name for one in found]
+    return found
 
 
 def check_launch(

@@ -66,6 +66,8 @@ class Program:
     forms: list[str] = field(default_factory=list)
     # Products and sums that may be one: both numbers, the handler for both, and its registers.
     fused: list[tuple[int, int, str, int, int, int]] = field(default_factory=list)
+    # What PTX calls registers: name, type, byte, and the instructions between which it is there.
+    named: list[tuple[str, str, int, int, int]] = field(default_factory=list)
 
     @property
     def parameter_bytes(self) -> int:

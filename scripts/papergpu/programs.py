@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,21 +23,22 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from papergpu import cuda, kernel_cache, session, toolkit
+from papergpu import blas, compiler, cuda, kernel_cache, session, toolkit
 from papergpu.counters import Collected, format_page, format_table
 from papergpu.device import PROCESSORS, SHARED, parse_target
-from papergpu.errors import Finding, Unavailable, Unreadable, Unsupported
+from papergpu.errors import HOST, OPERAND, PAGE, Finding, Unavailable, Unreadable, Unsupported
 from papergpu.launch import Kernel, Memory, Settings, Three, fill_memory
+from papergpu.pack import write_packs
 from papergpu.variables import variable_bytes
 
 # As in runtime/runtime.hpp.
 BASE, SIZE = 0x2000_0000_0000, 1 << 40
-_, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG = range(8)
+_, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG, MULTIPLY = range(9)
 DEVICE = 0  # the home of memory that the host does not write itself
 HEAD = struct.Struct("<QQ")
 MEMORY = 1 << 34  # bytes that the device has
 # Of cudaError_t.
-SUCCESS, CONFIGURATION, SYMBOL_UNKNOWN, FAILURE, UNSUPPORTED = 0, 9, 13, 719, 801
+SUCCESS, INVALID, CONFIGURATION, SYMBOL_UNKNOWN, FAILURE, UNSUPPORTED = 0, 1, 9, 13, 719, 801
 
 
 def view_memory(at: int, size: int) -> npt.NDArray[np.uint8]:
@@ -63,7 +64,10 @@ def map_shared(file: int, at: int) -> None:
 
 @dataclass(frozen=True)
 class Said:
-    """A finding of a program: what is wrong, where, and which thread of which kernel did it."""
+    """A finding of a program: what is wrong, where, and which thread of which kernel did it.
+
+    `kind` is one of `KINDS` in errors, or `HOST` of the host's own code.
+    """
 
     what: str
     file: str = ""
@@ -71,25 +75,27 @@ class Said:
     kernel: str = ""
     block: Three | None = None
     thread: Three | None = None
+    kind: str = HOST
 
     def __str__(self) -> str:
         """As compilers print errors."""
-        at = f"{self.file}:{self.line}: " if self.line else ""
+        at = f"{self.file.removeprefix(f'{os.getcwd()}/')}:{self.line}: " if self.line else ""
         who = f" [{self.kernel}, block {self.block}, thread {self.thread}]" if self.kernel else ""
-        return f"{at}error: {self.what}{who}"
+        return f"{at}error: {self.what}{who} [{self.kind}]"
 
 
 @dataclass
 class Report:
-    """What was found in a program, and what it did."""
+    """What was found in a program, and what it did. With `only`, other kinds are left out."""
 
     findings: list[Said] = field(default_factory=list)
     launches: int = 0
     instructions: int = 0
+    only: Sequence[str] = ()
 
     def add(self, one: Said) -> None:
         """Tell of one, at once and once."""
-        if one not in self.findings:
+        if one not in self.findings and (not self.only or one.kind in self.only):
             self.findings.append(one)
             print(one, file=sys.stderr, flush=True)
 
@@ -109,7 +115,10 @@ class Report:
             findings = [(one.file, one.line, str(one)) for one in self.findings]
             text = format_page(counted.profile(), findings)
         else:
-            value = self._as_sarif() if path.endswith(".sarif") else asdict(self)
+            value = self._as_sarif() if path.endswith(".sarif") else {
+                "findings": [asdict(one) for one in self.findings],
+                "launches": self.launches, "instructions": self.instructions,
+            }  # fmt: skip
             text = json.dumps(value, indent=1) + "\n"
         try:
             Path(path).write_text(text, encoding="utf-8")
@@ -119,7 +128,8 @@ class Report:
     def _as_sarif(self) -> dict[str, Any]:
         results = []
         for one in self.findings:
-            result: dict[str, Any] = {"level": "error", "message": {"text": str(one)}}
+            result: dict[str, Any] = {"ruleId": one.kind, "level": "error",
+                                      "message": {"text": str(one)}}  # fmt: skip
             if one.line:
                 file = Path(one.file).resolve()
                 near = file.is_relative_to(Path.cwd())
@@ -127,7 +137,9 @@ class Report:
                 place = {"artifactLocation": {"uri": uri}, "region": {"startLine": one.line}}
                 result["locations"] = [{"physicalLocation": place}]
             results.append(result)
-        tool = {"driver": {"name": "papergpu", "rules": []}}
+        kinds = sorted({one.kind for one in self.findings})
+        rules = [{"id": kind, "helpUri": f"{PAGE}#{kind}"} for kind in kinds]
+        tool = {"driver": {"name": "papergpu", "rules": rules}}
         return {"version": "2.1.0", "runs": [{"tool": tool, "results": results}],
                 "$schema": "https://json.schemastore.org/sarif-2.1.0.json"}  # fmt: skip
 
@@ -175,7 +187,7 @@ class Server:
             os.close(file)
         self._answer(SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY)
         answers = {MODULE: self.load_module, FUNCTION: self.describe, SYMBOL: self.find_variable,
-                   LAUNCH: self.launch}  # fmt: skip
+                   LAUNCH: self.launch, MULTIPLY: self.multiply}  # fmt: skip
         notes = {ALLOC: self.allocate, FREE: self.free, WRONG: self.report_call}
         while head := self._receive(HEAD.size):
             kind, size = HEAD.unpack(head)
@@ -204,7 +216,7 @@ class Server:
             module = kernel_cache.Module(fields.data.decode(errors="replace"))
             memory = module.outline.memory
         except (Unreadable, Unsupported) as error:
-            self.report.add(Said(f"not supported: {error}"))
+            self.report.add(Said(f"not supported: {error}", kind=OPERAND))
             return (UNSUPPORTED,)
         variables = view_memory(self.next, max(64, len(memory.bytes)))
         self.next += -(-len(variables) // 4096) * 4096 + 4096
@@ -219,7 +231,7 @@ class Server:
         if key not in self.kernels:
             module = self.modules[number - 1]
             program = module.load_program(name)
-            program.name = toolkit.demangle(name)
+            program.name = compiler.demangle(name)
             self.kernels[key] = Kernel(program, self.variables[number - 1], module.ptx)
         return self.kernels[key]
 
@@ -229,7 +241,7 @@ class Server:
         try:
             program = self._load_kernel(number, name).program
         except Unsupported as error:
-            self.report.add(Said(f"not supported: {error}"))
+            self.report.add(Said(f"not supported: {error}", kind=OPERAND))
             return (UNSUPPORTED,)
         threads = int(np.prod(program.directives.get("maxntid", (1024,))))
         sizes = [size for _, _, size in program.parameters]
@@ -296,6 +308,22 @@ class Server:
         self.report.instructions += result.steps
         return (SUCCESS,)
 
+    def multiply(self, fields: Fields) -> tuple[int, ...]:
+        """Make a product of cuBLAS."""
+        variables = {one.ctypes.data: Memory(one.ctypes.data, len(one), "a module's variables")
+                     for one in self.variables}  # fmt: skip
+        operands = blas.Operands(fields.text(), self.blocks | variables, view_memory)
+        m, n, k, batch = fields.numbers(4)
+        alpha, beta = struct.unpack("<dd", fields.take(16))
+        a, b, c, d = (blas.Matrix(*fields.numbers(5)) for _ in range(4))
+        kind, bias = fields.numbers(2)
+        try:
+            blas.multiply(operands, (m, n, k, batch), (alpha, beta), (a, b, c, d), (kind, bias))
+        except ValueError as error:
+            self.report.add(Said(str(error)))
+            return (INVALID,)
+        return (SUCCESS,)
+
 
 # What the engine says of an address that is in no memory.
 _NOWHERE = re.compile(r"at (0x[0-9a-f]+), which is in no tensor that this launch may touch")
@@ -309,7 +337,8 @@ def locate_finding(finding: Finding) -> Said:
     while place and place.caller and _LIBRARY.search(place.file):
         place = place.caller
     file, line = (place.file, place.line) if place else ("", 0)
-    return Said(finding.what, file, line, finding.kernel, finding.block, finding.thread)
+    who = finding.kernel, finding.block, finding.thread
+    return Said(finding.what, file, line, *who, finding.kind)
 
 
 OPTIONS = "PAPERGPU_OPTIONS"  # how a program's server executes its kernels, as JSON
@@ -319,40 +348,42 @@ def serve(file: int) -> int:
     """Be the device of the program at the other end of a socket; 1 if something was found."""
     options = json.loads(os.environ.get(OPTIONS, "{}"))
     session.replace_settings(Settings(**options.get("settings", {})))
-    report, counted = Report(), Collected()
-    with session.on_launch(counted), socket.socket(fileno=file) as channel:
-        Server(channel, parse_target(options.get("target", "sm_90")), report).serve()
+    report, counted = Report(only=options.get("only", ())), Collected()
+    folder = options.get("pack")
+    with (
+        write_packs(Path(folder)) if folder else nullcontext(),
+        session.on_launch(counted),
+        socket.socket(fileno=file) as channel,
+    ):
+        with suppress(ConnectionError):  # the program may have been killed
+            Server(channel, parse_target(options.get("target", "sm_90")), report).serve()
         if options.get("table"):
             print(format_table(counted.profile()), file=sys.stderr)
         if report.findings or options.get("summary"):
             print(report, file=sys.stderr, flush=True)
         if path := options.get("report"):
             report.write(path, counted)
-        with suppress(OSError):  # the program may have been killed
+        with suppress(OSError):
             channel.sendall(struct.pack("<Q", bool(report.findings)))
     return int(bool(report.findings))
 
 
 def run_program(
-    path: Path,
-    arguments: Sequence[str],
-    target: str,
-    settings: Settings,
-    report: str | None,
-    table: bool,
+    path: Path, arguments: Sequence[str], settings: Settings, options: dict[str, Any]
 ) -> NoReturn:
-    """Become the program, compiled first if it is a source; write `report` when it ends.
+    """Become the program, compiled first if it is a source.
 
-    With `table` what each line did is printed then.
+    Of `options`, `target` is the GPU; `report` a file that is written when it ends; with `table`
+    what each line did is printed then; `only` has the kinds of findings that are told, or none;
+    `pack` is a folder that launches are written to.
 
     Raises:
         CompileError, Unavailable: it cannot be compiled.
     """
     if path.suffix in toolkit.LANGUAGES:
-        path = toolkit.compile_program(path, target)
+        path = toolkit.compile_program(path, options["target"])
     library = toolkit.build_runtime() / toolkit.RUNTIME
-    given = {"target": target, "settings": asdict(settings), "summary": True, "table": table,
-             "report": report and os.path.abspath(report)}  # fmt: skip
+    given = {**options, "settings": asdict(settings), "summary": True}
     # A program that was linked to NVIDIA's runtime finds ours in its place.
     environment = {**os.environ, "LD_PRELOAD": str(library), OPTIONS: json.dumps(given)}
     sys.stdout.flush()

@@ -72,6 +72,7 @@ def append_until_undone(items: list[T], item: T) -> Undo:
 CHOICES: dict[str, Sequence[str]] = {"schedule": [*SCHEDULES], "autotune": AUTOTUNE}
 _settings = [Settings()]
 _told: list[Callable[[Launched], None]] = []
+_before: list[Callable[..., None]] = []
 _told_findings: list[Callable[[Finding], None]] = []
 
 
@@ -111,6 +112,11 @@ def on_launch(callback: Callable[[Launched], None]) -> Undo:
     return append_until_undone(_told, callback)
 
 
+def before_launch(callback: Callable[..., None]) -> Undo:
+    """Have `callback` called with all that a launch is called with, before it begins."""
+    return append_until_undone(_before, callback)
+
+
 def on_finding(callback: Callable[[Finding], None]) -> Undo:
     """Have `callback` told of a finding of a launch that went on to its end: it is not raised."""
     return append_until_undone(_told_findings, callback)
@@ -129,6 +135,8 @@ def launch(
     if chosen.kernel not in kernel.program.name:
         chosen = replace(chosen, checks=False, profile=False)
     options["settings"], finding = chosen, None
+    for callback in tuple(_before):
+        callback(kernel, grid, block, parameters, touched, **options)
     try:
         result = kernel.launch(grid, block, parameters, touched, **options)
     except Finding as found:
@@ -143,8 +151,8 @@ def launch(
         done = Launched(
             program.name, program, result, grid, block, cluster, chosen, kernel.ptx, shared
         )
-        for callback in tuple(_told):
-            callback(done)
+        for told in tuple(_told):
+            told(done)
     if finding:
         if not _told_findings:
             raise finding

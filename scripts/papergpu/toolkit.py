@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -14,13 +11,9 @@ from tempfile import TemporaryDirectory
 
 from papergpu import file_cache
 from papergpu.build import find_compiler
+from papergpu.compiler import SOURCES, find_includes, find_nvcc, run_compiler
 from papergpu.device import parse_target
-from papergpu.errors import CompileError, Unavailable
-from papergpu.nvrtc import find_includes
 
-SOURCES = Path(__file__).parent / "runtime"
-WHEELS = ("nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl "
-          "nvidia-cuda-profiler-api")  # fmt: skip
 RUNTIME = "libcudart.so.13"
 LANGUAGES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 # nvcc's options that choose architectures, with an argument behind them or after `=`.
@@ -31,24 +24,6 @@ PARTIAL = frozenset(("-c", "--compile", "-ptx", "--ptx", "-cubin", "--cubin", "-
                      "-M", "-lib", "--lib", "--help", "-h", "--version", "-V"))  # fmt: skip
 # What is compiled to be linked on the device is compiled whole: what then lacks is refused by name.
 WHOLE = {"-dc": "-c", "--device-c": "-c", "-rdc=true": "", "--relocatable-device-code=true": ""}
-
-
-@cache
-def find_nvcc() -> Path:
-    """NVIDIA's compiler driver: of the wheels, of `CUDA_HOME`, or on the path.
-
-    Raises:
-        Unavailable: there is none.
-    """
-    homes = [Path(site) / "nvidia" / "cu13" for site in sys.path]
-    homes += [Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")]
-    for home in homes:
-        if (home / "bin" / "nvcc").is_file():
-            return home / "bin" / "nvcc"
-    if found := shutil.which("nvcc"):
-        return Path(found).resolve()
-    wheels = " ".join(f"'{wheel}==13.*'" for wheel in WHEELS.split())
-    raise Unavailable(f"programs are compiled by nvcc, which is not here: pip install {wheels}")
 
 
 @cache
@@ -71,19 +46,15 @@ def build_runtime() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder) as aside:
             versions, made = Path(aside) / "versions", Path(aside) / RUNTIME
-            versions.write_text(f"{RUNTIME} {{ global: cuda*; __cuda*; local: *; }};\n")
-            _run([
+            versions.write_text(f"{RUNTIME} {{ global: cuda*; __cuda*; cublas*; local: *; }};\n")
+            run_compiler([
                 find_compiler(), *flags, *(str(path) for path in sources if path.suffix == ".cpp"),
                 f"-Wl,-soname,{RUNTIME}", f"-Wl,--version-script,{versions}", "-o", str(made),
             ])  # fmt: skip
+            for name in ("cublas", "cublasLt"):  # are in it
+                Path(folder, f"lib{name}.so").write_text(f"INPUT({folder}/{RUNTIME})\n")
             made.replace(folder / RUNTIME)
     return folder
-
-
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise CompileError((done.stderr or done.stdout).strip())
 
 
 def nvcc_command(arguments: Sequence[str], target: str = "sm_90") -> list[str]:
@@ -99,12 +70,12 @@ def nvcc_command(arguments: Sequence[str], target: str = "sm_90") -> list[str]:
     sm = parse_target(target)
     virtual = f"compute_{sm}{'a' * (sm >= 90)}"
     command = [str(find_nvcc()), "-gencode", f"arch={virtual},code={virtual}",
-               "--compress-mode=none", "-lineinfo", *given]  # fmt: skip
-    if not PARTIAL.intersection(given):
-        folder = build_runtime()
-        command += ["-cudart", "none", "-L", str(folder), f"-l:{RUNTIME}",
-                    "-Xlinker", "-rpath", "-Xlinker", str(folder)]  # fmt: skip
-    return command
+               "--compress-mode=none", "-lineinfo", f"-I{SOURCES}"]  # fmt: skip
+    if PARTIAL.intersection(given):
+        return [*command, *given]
+    folder = build_runtime()  # comes first: `-lcublas` means what is there, not NVIDIA's
+    return [*command, "-cudart", "none", "-L", str(folder), *given, f"-l:{RUNTIME}",
+            "-Xlinker", "-rpath", "-Xlinker", str(folder)]  # fmt: skip
 
 
 def compile_program(source: Path, target: str) -> Path:
@@ -122,16 +93,6 @@ def compile_program(source: Path, target: str) -> Path:
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=made.parent) as aside:
-            _run([*command, "-o", f"{aside}/program"])
+            run_compiler([*command, "-o", f"{aside}/program"])
             Path(aside, "program").replace(made)
     return made
-
-
-@cache
-def demangle(symbol: str) -> str:
-    """`scale<float>` of a symbol of C++, by what the C++ compiler brings; else the symbol."""
-    program = shutil.which("c++filt")
-    if program is None or not symbol.startswith("_Z"):
-        return symbol
-    said = subprocess.run([program, "-p", symbol], capture_output=True, text=True).stdout.strip()
-    return said or symbol

@@ -53,6 +53,7 @@ class Writer:
         self.specials: dict[int, Register] = {}
         self.places: dict[tuple[Place | None, int], int] = {}
         self.sinks: dict[int, Register] = {}
+        self.named: list[tuple[str, Register]] = []  # the registers that PTX names
         self.local = 0
         self.granules = [4, 4]
         self.tensor = False
@@ -77,9 +78,14 @@ class Writer:
             for scope in reversed(self.scopes):
                 known = scope.ranges.get(stem)
                 if known and int(name[len(stem) :]) < known[1]:
-                    made = scope.registers[name] = Register(register_bytes(known[0]), known[0])
-                    return made
+                    return self.name_register(scope, name, known[0])
         return None
+
+    def name_register(self, scope: Scope, name: str, kind: str) -> Register:
+        """A register of a type that has a name from here on."""
+        made = scope.registers[name] = Register(register_bytes(kind), kind)
+        self.named.append((name, made))
+        return made
 
     def find_symbol(self, name: str) -> Symbol | None:
         """The variable that a name means here."""

@@ -1,7 +1,7 @@
 """What verifies cross_entropy: small and nasty matrices, their truth, and its peers.
 
 "forward" gives loss and lse, "gradient" these and both gradients, of sum(dloss * loss)
-and, but for `plain` cases, of sum(dlse * lse)."""
+and, but for `plain` cases, of sum(dlse * lse). Of "given" the logits are there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from snippets.cross_entropy.gradients import tiled
+from snippets.cross_entropy.logits import given as of_given
 from snippets.cross_entropy.logits import whole
 
 IGNORED = -100
@@ -60,8 +61,11 @@ def by(descriptors: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
     return run
 
 
-def logits(which, hidden, weight, target, *more):
+def logits(which, hidden, weight, *more):
     """All logits in memory, and their gradients over them."""
+    if which == "given":
+        return narrow(of_given(hidden, weight, IGNORED), hidden)
+    target, *more = more
     return narrow(whole(hidden, weight, target, IGNORED, *more), hidden)
 
 
@@ -69,7 +73,7 @@ VARIANTS = {"logits": logits, "tiles": by(False), "descriptors": by(True)}
 
 
 def losses(hidden, weight, target):
-    x = F.linear(hidden, weight).float()
+    x = F.linear(hidden, weight).float() if weight is not None else hidden.float()
     loss = F.cross_entropy(x, target, ignore_index=IGNORED, reduction="none")
     return loss, torch.logsumexp(x, -1)
 
@@ -90,6 +94,8 @@ def differentiated(function, hidden, weight, target, dloss=None, dlse=None):
 
 def library(which, *given):
     """The same by PyTorch: a product and its own kernel."""
+    if which == "given":
+        return narrow(losses(given[0], None, given[1]), given[0])
     return differentiated(losses, *given)
 
 
@@ -104,6 +110,8 @@ def compiler() -> Callable[..., tuple[torch.Tensor, ...]]:
 
 def compiled(which, *given):
     """The same by the kernels that torch.compile writes around the product."""
+    if which == "given":
+        return narrow(compiler()(given[0], None, given[1]), given[0])
     return differentiated(compiler(), *given)
 
 
@@ -163,6 +171,8 @@ CASES = (
          weak=True, variants=["tiles", "descriptors"]),
     case("gradient", 70, 333, 80, "bfloat16",
          "logits' gradients without the target", variants=["logits"]),
+    case("given", 37, 1040, 0, "bfloat16", "rows of logits without the maximum",
+         "a row of logits is read from the first", scale=300, variants=["logits"]),
 )  # fmt: skip
 TIMED = (
     # The heads of Llama 3 8B, Gemma 2 2B and GPT-2, whose vocabulary fills no tile.
@@ -175,8 +185,12 @@ TIMED = (
         case(which, 2048, 32000, 1024, "float32", plain=True)
         for which in ("forward", "gradient")
     ),
+    *(
+        case("given", t, v, 0, "bfloat16", variants=["logits"])
+        for t, v in ((8192, 128256), (16384, 50257))
+    ),
 )
-COUNTED = (case("gradient", 128, 512, 256, "bfloat16", plain=True),)
+COUNTED = (case("gradient", 128, 512, 256, "bfloat16"),)
 
 
 def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
@@ -208,6 +222,9 @@ def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
         target = v - 1 - target % 3
     ignored = torch.rand(t, **told) < 0.2
     target = torch.where(ignored if v else ignored | True, IGNORED, target)
+    if case["pass"] == "given":
+        x = torch.randn(t, v, **told) * case.get("scale", 1)
+        return "given", x.to(dtype), target
     given = hidden.to(dtype), weight.to(dtype), target
     if case["pass"] == "forward":
         return "forward", *given
@@ -219,8 +236,13 @@ def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
     return "gradient", *given, dloss, dloss * (2 + torch.rand(t, **told))
 
 
-def reference(which, hidden, weight, target, dloss=None, dlse=None):
+def reference(which, hidden, weight, target=None, dloss=None, dlse=None):
     """In float64, some rows at a time."""
+    if which == "given":
+        x, wanted = hidden.double(), weight.long()
+        lse, counts = torch.logsumexp(x, -1), wanted != IGNORED
+        hit = x.gather(1, wanted.clamp_min(0)[:, None])[:, 0] if x.numel() else lse
+        return torch.where(counts, lse - hit, 0), lse
     t, v = hidden.shape[0], weight.shape[0]
     double = {"dtype": torch.float64, "device": hidden.device}
     loss, lse = torch.zeros(t, **double), torch.zeros(t, **double)
@@ -250,5 +272,5 @@ def reference(which, hidden, weight, target, dloss=None, dlse=None):
 
 def cost(case: dict) -> dict:
     """One matrix product forward, three with gradients, as everyone counts it."""
-    products = 1 if case["pass"] == "forward" else 3
+    products = {"given": 0, "forward": 1, "gradient": 3}[case["pass"]]
     return {"flops": 2 * products * case["t"] * case["v"] * case["d"]}

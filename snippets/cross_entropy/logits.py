@@ -101,6 +101,26 @@ def backward_of_logits_(
     return logits
 
 
+def given(
+    logits: torch.Tensor, target: torch.Tensor, ignore_index: int = -100
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """loss and lse of logits (T, V) that are there already, columns adjacent.
+
+    Raises ValueError for other layouts, and what `checked` raises.
+    """
+    if logits.ndim != 2 or logits.shape[1] > 1 and logits.stride(1) != 1:
+        raise ValueError(
+            f"cross_entropy: logits {tuple(logits.shape)} with strides "
+            f"{logits.stride()}; give a matrix whose columns are adjacent"
+        )
+    # As a product with a matrix of no columns would be: it has the rows and the words.
+    none = logits.new_empty((logits.shape[1], 0))
+    checked(logits[:, :0], none, target, ignore_index)
+    if not logits.numel():
+        return trivial(logits, logits.shape[1], target, ignore_index)[:2]
+    return forward_of_logits(logits, target.contiguous(), ignore_index)[:2]
+
+
 def whole(
     hidden: torch.Tensor,
     weight: torch.Tensor,

@@ -18,6 +18,7 @@ NEEDS = {
     "variants": {
         "descriptors": {"sm": ">=90"},
         "unpromoted": {"sm": ">=90"},
+        "specialised": {"sm": 90, "why": "wgmma"},
         "scaled_mm": {"sm": 90, "cpu": "cuBLAS has it for GPUs alone"},
     },
 }
@@ -40,6 +41,7 @@ LIMITS = {
     "fp8_gemm_naive": TENSOR_CORES,
     "fp8_gemm_grouped": TENSOR_CORES,
     "fp8_gemm_described": TENSOR_CORES,
+    "hopper": {**TENSOR_CORES, "registers": 168, "warps": 12},
     "fp8_amax": {**BYTES_ONLY, "sectors_over_ideal": 1, "warps": 64},
     # A lane's 16 values are one store of 16 bytes and two loads, each half of a sector;
     # the second finds the sector in L1.
@@ -71,14 +73,22 @@ CASES = (
     product(40, 272, 640, "blocks",  # five slabs, and tiles of half a block
             "a block of b is twice as wide", "a's scale of the first slab for all",
             "b's scale of the first slab for all", "last group taken as full",
-            variants=["pointers", "descriptors"]),
-    product(150, 144, 272, "blocks",
+            "specialised, a's scale of the first slab for all",
+            "specialised, b's scale of the first block for all",
+            "specialised, a sum goes on into the next slab",
+            "specialised, a stage filled too soon", "specialised, one tile a block",
+            variants=["pointers", "descriptors", "specialised"]),
+    product(150, 145, 272, "blocks",
             "a's scales of the first rows for all",
             "b's scale of the first block for all",
-            variants=["descriptors"]),
+            "specialised, multiplied before it is there",
+            "specialised, both groups the same rows",
+            "specialised, fours past an odd edge",
+            variants=["descriptors", "specialised"]),
     product(70, 136, 400, "tensors",
             "b's scale is forgotten", "a sum ends with its slab", "sums begin at one",
-            variants=["pointers", "descriptors", "unpromoted"]),
+            "specialised, no scale of tensors",
+            variants=["pointers", "descriptors", "unpromoted", "specialised"]),
     cast(37, 300, "row", "bfloat16",
          "negative numbers have no size", "nothing below 2^-10",
          "zeros are divided by zero", "fullest value is 440"),
@@ -88,21 +98,23 @@ CASES = (
          "blocks of the first row for all", power=True),
     cast(133, 257, "tensor", "float32", "last tile's maximum"),
 )  # fmt: skip
-FEW = {"variants": ["pointers", "descriptors"]}
+FEW = {"variants": ["pointers", "descriptors", "specialised"]}
 TIMED = (
     product(4096, 7168, 16384, "blocks", **FEW),
     product(4096, 2112, 7168, "blocks", **FEW),
     product(64, 7168, 16384, "blocks", **FEW),  # as many bytes as the weights have
     product(8192, 8192, 8192, "tensors",
-            variants=["pointers", "descriptors", "unpromoted"]),
-    product(8192, 8192, 8192, "blocks", variants=["naive", "pointers", "descriptors"]),
+            variants=["pointers", "descriptors", "unpromoted", "specialised"]),
+    product(8192, 8192, 8192, "blocks",
+            variants=["naive", "pointers", "descriptors", "specialised"]),
     cast(8192, 7168, "row", "bfloat16"),
     cast(8192, 7168, "row", "bfloat16", power=True),
     cast(7168, 16384, "block", "bfloat16"),
     cast(8192, 7168, "tensor", "bfloat16"),
 )  # fmt: skip
 COUNTED = (
-    product(256, 256, 512, "blocks", variants=["naive", "pointers", "descriptors"]),
+    product(256, 256, 512, "blocks",
+            variants=["naive", "pointers", "descriptors", "specialised"]),
     product(256, 256, 512, "tensors", variants=["unpromoted", "descriptors"]),
     cast(256, 1024, "row", "bfloat16"),
     cast(256, 512, "block", "bfloat16"),
@@ -207,6 +219,7 @@ VARIANTS = {
     "pointers": by("pointers"),
     "descriptors": by("descriptors"),
     "unpromoted": by("descriptors", promote=False),
+    "specialised": by("specialised"),
 }
 
 

@@ -33,6 +33,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from snippets.fp8_gemm import hopper
 from snippets.fp8_gemm.quantise import (
     DEEP,
     E4M3,
@@ -190,6 +191,7 @@ NAIVE = Tile(64, 64, 4, 1)
 # Where a block has 99 KiB, or decodes: float16 operands pass through registers.
 SMALL = (Tile(64, 64, 4, 3),)
 GROUP = 8  # rows of tiles: 132 programs then share about 8 + 17 panels, not 2 + 64
+LARGE = 256  # rows and columns of c from which its tiles are of 128 x 128
 RIDGE = 100  # multiply-adds that an SM could do while the L2 brings it a byte
 SHORT = (89, 90)  # architectures whose tensor cores keep few bits of a sum of e4m3
 ROOMY = (90, 100, 103)  # architectures with 227 KiB, and a copy engine
@@ -242,8 +244,9 @@ def product(
     """a b^T, scaled, in bfloat16.
 
     `promote=False` leaves a sum of two scaled tensors in the tensor core, whole. `how`
-    is "naive", "pointers" or "descriptors"; None for what suits. What the copy engine
-    cannot take, "descriptors" leaves to "pointers".
+    is "naive", "pointers", "descriptors" or "specialised"; None for what suits. What
+    the copy engine cannot take, the last two leave to "pointers"; what is not promoted,
+    of odd depth or not for sm_90, the last leaves to "descriptors".
     """
     blocked = checked(a, b, a_scale, b_scale, promote)
     (m, k), n = a.shape, b.shape[0]
@@ -255,8 +258,16 @@ def product(
     with torch.cuda.device_of(a):
         arch = architecture()
         taken = arch in ROOMY and describable(a) and describable(b)
-        if how is None or how == "descriptors":
-            how = "descriptors" if taken else "pointers"
+        paired = arch == 90 and promote and k % 2 == 0  # as the copy engine moves them
+        if how is None:
+            how = "specialised" if min(m, n) >= LARGE else "descriptors"
+        if how == "specialised" and not paired:
+            how = "descriptors"
+        if how in ("descriptors", "specialised") and not taken:
+            how = "pointers"
+        if how == "specialised":
+            hopper.launch(c, a, b, a_scale, b_scale, multiprocessors(a.device))
+            return c
         strides = (a_scale.stride(), b_scale.stride()) if blocked else (None, None)
         given = known(a, arch), known(b, arch), a_scale, b_scale, a.stride(), b.stride()
         if how == "naive":

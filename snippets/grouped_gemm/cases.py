@@ -31,7 +31,9 @@ LIMITS = {
     # On sm_100 the compiler stops at 128 registers, and a group's number or two finds
     # none.
     "grouped_persistent": {**MOVES, "warps": 8, "spilled_bytes": 8},
-    "grouped_described": {**MOVES, "registers": 168, "warps": 8, "spilled_bytes": 0},
+    # Two programs an SM, which each cover how the other begins and ends. On sm_100 a
+    # thread keeps seven numbers elsewhere for that.
+    "grouped_described": {**MOVES, "registers": 128, "warps": 16, "spilled_bytes": 28},
     "grouped_weights": {**MOVES, "warps": 8, "spilled_bytes": 0},
 }
 

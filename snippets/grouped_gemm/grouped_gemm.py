@@ -31,6 +31,7 @@ from snippets.grouped_gemm.tiles import (
     LARGE,
     NAIVE,
     NARROW,
+    POINTED,
     SMALL,
     Tile,
     architecture,
@@ -205,6 +206,8 @@ def product(
         whole = n % 16 == 0 and k % 16 == 0 and wide(x, w)
         tile = LARGE if whole and m > FEW * experts else SMALL
         boxes = described(x, w, tile) if how == "descriptors" else None
+        if boxes is None and tile is not SMALL:
+            tile = POINTED
         if boxes is None and not whole:
             tile = NARROW
         # How the rows are shared out only the GPU knows: no more tiles than these.
@@ -216,8 +219,8 @@ def product(
         sides = ends.stride(0), m, n, k, experts
         if boxes is not None:
             grouped_described[(programs,)](
-                y, *boxes, ends, *sides, W_ALONG_K=w.stride(2) != 1, **told
-            )
+                y, *boxes, ends, *sides, W_ALONG_K=w.stride(2) != 1, maxnreg=128, **told
+            )  # so that two fit an SM of sm_100 too
         else:
             grouped_persistent[(programs,)](
                 y, x, w, ends, x.stride(), w.stride(), *sides, EVEN=k % tile.k == 0,

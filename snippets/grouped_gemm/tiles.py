@@ -68,10 +68,13 @@ class Tile(NamedTuple):
     blocks: int  # programs an SM has room for
 
 
-# Full groups are bound by arithmetic: 128 x 128 sums in 64 registers a thread. Groups
-# of few rows are bound by reading w, where a tile of 64 rows wastes less, and two
-# programs an SM keep more of w in flight.
-LARGE, SMALL = Tile(128, 128, 64, 8, 3, 1), Tile(64, 128, 64, 8, 3, 2)
+# Full groups are bound by arithmetic: 128 x 128 sums in 64 registers a thread. Read by
+# descriptors, they leave room for a second program on an SM: one multiplies while the
+# other begins or ends a tile. Addresses would take these registers (POINTED). Groups of
+# few rows are bound by reading w, where a tile of 64 rows wastes less, and two programs
+# keep more of w in flight.
+LARGE, SMALL = Tile(128, 128, 64, 8, 3, 2), Tile(64, 128, 64, 8, 3, 2)
+POINTED = LARGE._replace(blocks=1)
 NARROW = Tile(64, 128, 32, 8, 3, 2)  # where every element has its own address
 NAIVE = Tile(64, 64, 32, 4, 1, 1)
 GROUP = 8  # rows of tiles that share the columns of w while they are in the L2

@@ -7,7 +7,7 @@ import torch
 from snippets.mla_decode import mla_decode as mla
 
 NOWHERE = 2**30  # a page that no cache has: what is past an end must not be read
-NEEDS = {"seconds": 600}
+NEEDS = {"seconds": 600, "variants": {"seesaw": {"sm": 90, "why": "wgmma"}}}
 LIMITS = {
     "*": {"registers": 255, "shared_bytes": 227 * 1024},
     # Rows arrive by whole sectors, 16 bytes a lane (the rest is the table, whose
@@ -16,6 +16,8 @@ LIMITS = {
     # operands of products fall by two fifths.
     "mla_parts": {"matrix_instructions": True, "warps": 4, "sectors_over_ideal": 1.01,
                   "wide_accesses": 0.8, "spilled_bytes": 48},
+    "seesaw": {"matrix_instructions": True, "warps": 8, "spilled_bytes": 0,
+               "sectors_over_ideal": 1, "wavefronts_over_ideal": 1},
     "mla_by_head": {"matrix_instructions": False, "spilled_bytes": 0},
     "mla_merge": {"matrix_instructions": False, "registers": 64, "spilled_bytes": 0},
 }  # fmt: skip
@@ -24,7 +26,8 @@ LIMITS = {
 def case(b: int, h: int, s: int, p: int, dtype: str, *kills: str, **more) -> dict:
     """b sequences of up to s rows in pages of p; h heads, t tokens a sequence."""
     row = {"dtype": dtype, "b": b, "t": 1, "h": h, "s": s, "p": p}
-    row |= {"latent": 64, "rope": 16, "index": "int32", **more}
+    row |= {"latent": 64, "rope": 16, "index": "int32"}
+    row |= {"variants": ["a head", "one part", "parts"], **more}
     if dtype != "float32":
         row["out"] = [dtype, "float32"]
     return {**row, "kills": list(kills)} if kills else row
@@ -32,6 +35,8 @@ def case(b: int, h: int, s: int, p: int, dtype: str, *kills: str, **more) -> dic
 
 BOTH = {"variants": ["a head", "parts"]}
 PARTS = {"variants": ["parts"]}
+REAL = {"latent": 512, "rope": 64}
+SEESAW = {"variants": ["seesaw"]} | REAL
 CASES = (
     case(1, 1, 1, 256, "float32", "ignores the scale", "one lse to base 2"),
     case(3, 3, 67, 16, "float32",
@@ -60,9 +65,17 @@ CASES = (
     case(2, 2, 300, 256, "float16",
          "slots of a large page from its start", "pages taken as adjacent",
          chunk=128, **PARTS),
+    case(3, 40, 300, 64, "bfloat16",
+         "rows past the end are not cleared", "both groups the same columns",
+         "always the first phase", "the turned half is not awaited",
+         "maxima are not told", "half of the sums", "block after block of the cache",
+         "natural lse for base 2", "asked for before all have done",
+         "no fence before the other's products", "tokens see all rows",
+         "scores taken before they are made", t=2, first=4, **SEESAW),
+    case(2, 4, 450, 256, "float16", "every block from its page's start",
+         "output kept as it was", "whole parts to base 2",
+         t=3, chunk=192, index="int64", **SEESAW),
 )  # fmt: skip
-
-REAL = {"latent": 512, "rope": 64}
 
 
 def timed(b: int, h: int, s: int, t: int = 1, **more: object) -> dict:
@@ -71,21 +84,22 @@ def timed(b: int, h: int, s: int, t: int = 1, **more: object) -> dict:
 
 
 SPLIT = {"variants": ["one part", "parts"]}
+MANY = {"variants": ["parts", "seesaw"]}
 TIMED = (
     timed(1, 16, 131_072, **SPLIT),
     timed(128, 16, 4096),
     timed(128, 16, 8192, even=False, **SPLIT),
-    timed(128, 128, 4096, **SPLIT),
-    timed(128, 128, 4096, 2, **PARTS),
-    timed(128, 128, 8192, 2, **PARTS),
-    timed(16, 128, 8192, **SPLIT),
-    timed(1, 128, 131_072, **SPLIT),
+    timed(128, 128, 4096, variants=["one part", "parts", "seesaw"]),
+    timed(128, 128, 4096, 2, **MANY),
+    timed(128, 128, 8192, 2, **MANY),
+    timed(16, 128, 8192, **MANY),
+    timed(1, 128, 131_072, **MANY),
 )
 
 # What is timed, in a few rows: a tile of 16 heads, cut, and one of 64, whole.
 COUNTED = (
     timed(1, 16, 256, chunk=128, **PARTS),
-    timed(1, 64, 192, variants=["one part"]),
+    timed(1, 64, 256, variants=["one part", "seesaw"]),
 )
 
 
@@ -132,6 +146,7 @@ def inputs(case: dict, device: str, generator: torch.Generator) -> tuple:
         for column in range(count):
             page = next(given)
             table[row, column] = page
+            cache[page] *= case.get("first", 1) if column == 0 else 1
             live[page, : lengths[row] - column * p] = True
     if counts and lengths[0] >= p > 0:
         cache[~live.to(device)] = float("nan")
@@ -179,9 +194,10 @@ def by(**way: object):
 
 
 VARIANTS = {
-    "a head": by(by_head=True),
-    "one part": by(chunk=2**30),
-    "parts": by(),
+    "a head": by(way="by head"),
+    "one part": by(way="tiles", chunk=2**30),
+    "parts": by(way="tiles"),
+    "seesaw": by(way="seesaw"),
 }
 
 

@@ -34,14 +34,14 @@ if not torch.cuda.is_available():
 import triton
 import triton.language as tl
 
+from snippets.mla_decode import seesaw
 from snippets.mla_decode.absorbed import absorb, lift, unabsorbed
 from snippets.mla_decode.by_head import mla_by_head
 
+WAYS = ("by head", "tiles", "seesaw")
 MAX_L, MAX_R = 512, 64
 LOG2E = tl.constexpr(1.4426950408889634)  # exp(t) = exp2(t * LOG2E): one instruction
 LN2 = tl.constexpr(0.6931471805599453)
-
-
 # A batch grows and shrinks by the step: none of these may cost a compilation.
 NUMBERS = ["batch", "tokens", "h", "rows", "longest", "chunk"]
 
@@ -250,15 +250,14 @@ def decode(
     rope: int = 64,
     longest: int | None = None,
     chunk: int | None = None,
-    by_head: bool = False,
+    way: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and lse; `chunk`: rows a part, None for what suits; `by_head`: naively."""
+    """out and lse; `chunk`: rows a part, `way`: of WAYS; None for what suits."""
     longest = checked(q, cache, table, lengths, scale, rope, longest)
     if chunk is not None and chunk < 1:
         raise ValueError(f"mla_decode: chunk = {chunk} rows a part; give 1 up")
     b, t, h, width = q.shape
-    latent = width - rope
-    page = cache.shape[1]
+    latent, page = width - rope, cache.shape[1]
     out = q.new_empty((b, t, h, latent))
     lse = q.new_empty((b, t, h), dtype=torch.float32)
     if q.numel() == 0 or longest == 0 or cache.numel() == 0:
@@ -267,27 +266,37 @@ def decode(
     strides = tuple(x.stride() for x in given)
     scale2 = scale * LOG2E.value
     with torch.cuda.device_of(q):
-        if by_head:
+        arch = architecture()
+        fits = arch == 90 and seesaw.fits(q, cache, rope)
+        way = way or ("seesaw" if fits and t * h > 16 else "tiles")
+        if way not in WAYS or way == "seesaw" and not fits:
+            raise ValueError(f"mla_decode: no way {way!r} for these; leave it out")
+        if way == "by head":
             mla_by_head[(b * t * h,)](
                 out, lse, *given, strides, (t, h, longest), scale2, PAGE=page,
                 L=latent, R=rope, enable_fp_fusion=False,  # or lanes' sums would differ
             )  # fmt: skip
             return out, lse
-        tile = tile_of(latent, t * h, q.dtype, architecture())
+        tile = tile_of(latent, t * h, q.dtype, arch)
+        if way == "seesaw":
+            tile |= {"M": seesaw.ROWS, "N": seesaw.ROWS}
         programs = b * triton.cdiv(t * h, tile["M"])
         if chunk is None:
             places = multiprocessors(q.device) * (2 if tile["M"] == 16 else 1)
             chunk = chunk_of(b, t * h, tile, longest, places)
-        chunk = triton.cdiv(chunk, tile["N"]) * tile["N"]
+        chunk = triton.cdiv(min(chunk, longest), tile["N"]) * tile["N"]
         parts = triton.cdiv(longest, chunk)
         target, target_lse = out, lse
         if parts > 1:
             target = q.new_empty((parts, b, t, h, latent), dtype=torch.float32)
             target_lse = lse.new_empty((parts, b, t, h))
-        mla_parts[(programs * parts,)](
-            target, target_lse, *given, *strides, b, h, longest, chunk, scale2,
-            TOKENS=t, PAGE=page, L=latent, R=rope, CUT=parts > 1, **tile,
-        )  # fmt: skip
+        if way == "seesaw":
+            seesaw.launch(target, target_lse, *given, longest, chunk, scale2)
+        else:
+            mla_parts[(programs * parts,)](
+                target, target_lse, *given, *strides, b, h, longest, chunk, scale2,
+                TOKENS=t, PAGE=page, L=latent, R=rope, CUT=parts > 1, **tile,
+            )  # fmt: skip
         if parts > 1:
             mla_merge[(b * t * h,)](
                 out, lse, target, target_lse, lengths, lengths.stride(), b * t * h, t,
@@ -313,36 +322,31 @@ def checked(
         TypeError: a dtype is unknown, or dtypes or devices differ.
         ValueError: shapes do not fit, or a number is out of its range.
     """
-    named = {"q": q, "cache": cache, "table": table, "lengths": lengths}
-    for (name, tensor), due in zip(named.items(), (4, 3, 2, 1), strict=True):
-        whole = name in ("table", "lengths")
-        known = (
-            (torch.int32, torch.int64)
-            if whole
-            else (torch.float32, torch.float16, torch.bfloat16)
-        )
+    floats = (torch.float32, torch.float16, torch.bfloat16)
+    whole = (torch.int32, torch.int64)
+    wanted = ((q, "q", 4, floats), (cache, "cache", 3, floats),
+              (table, "table", 2, whole), (lengths, "lengths", 1, whole))  # fmt: skip
+    for tensor, name, due, known in wanted:
         if tensor.dtype not in known:
             raise TypeError(
                 f"mla_decode: {name} is {tensor.dtype}, none of "
                 f"{', '.join(str(x)[6:] for x in known)}; convert it first"
             )
-        if tensor.device != q.device or not whole and tensor.dtype != q.dtype:
+        if tensor.device != q.device or known is floats and tensor.dtype != q.dtype:
             raise TypeError(
                 f"mla_decode: {name} is {tensor.dtype} on {tensor.device}, but q "
                 f"{q.dtype} on {q.device}; bring them together"
             )
         if tensor.ndim != due:
-            raise ValueError(
-                f"mla_decode: {name} has {tensor.ndim} dimensions; give it {due}"
-            )
+            given = f"{name} has {tensor.ndim} dimensions"
+            raise ValueError(f"mla_decode: {given}; give it {due}")
     b, _, _, width = q.shape
     latent = width - rope
     for name, size, most in (("L", latent, MAX_L), ("R", rope, MAX_R)):
         if not 16 <= size <= most or size & (size - 1):
             raise ValueError(
                 f"mla_decode: {name} = {size}, of {width} columns with rope = {rope}, "
-                f"is no power of two from 16 to {most}; give q L + R columns, the last "
-                "`rope` of them turned"
+                f"is no power of two from 16 to {most}; give q L + R columns"
             )
     if cache.shape[2] != width or cache.shape[1] == 0:
         raise ValueError(
@@ -355,18 +359,14 @@ def checked(
             f"lengths for {b} sequences; give each one of both"
         )
     room = table.shape[1] * cache.shape[1]
-    longest = room if longest is None else longest
-    most = min(room, 2**30)
+    longest, most = room if longest is None else longest, min(room, 2**30)
     if not 0 <= longest <= most:
         raise ValueError(
             f"mla_decode: longest = {longest} is not from 0 to {most}, for which the "
             "table has room; give it more columns, or a bound that fits"
         )
     if not 0 < scale < math.inf:
-        raise ValueError(
-            f"mla_decode: scale = {scale} is not positive and finite; for a negative "
-            "one, negate q"
-        )
+        raise ValueError(f"mla_decode: scale = {scale} is none; give a positive one")
     return longest
 
 
@@ -426,7 +426,7 @@ def demo(device: str) -> None:
         cache[page, : len(piece)] = piece
     q = absorb(q_nope, q_rope, w_uk)
     told = [x.to(device) for x in (q, cache, pages[None], torch.tensor([length]))]
-    ways = {"a head": {"by_head": True}, "one part": {"chunk": 2**30},
+    ways = {"a head": {"way": "by head"}, "one part": {"chunk": 2**30},
             "parts of 32 rows": {"chunk": 32}}  # fmt: skip
     for name, way in ways.items():
         out, _ = decode(*told, scale, rope, **way)

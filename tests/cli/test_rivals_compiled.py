@@ -182,7 +182,7 @@ def test_more_names_than_a_command_takes_cost_their_entry_alone(
 ) -> None:
     library = rival_clones / "owner" / "library"
     blob = call_git(library, "rev-parse", "HEAD:ops/scale.py")
-    lines = [f"100644 {blob}\tops/{'x' * 60}_{number}.py\n" for number in range(40_000)]
+    lines = [f"100644 {blob}\tops/{'x' * 200}_{number}.py\n" for number in range(40_000)]
     command = ["git", "-C", str(library), "update-index", "--index-info"]
     subprocess.run(command, input="".join(lines), check=True, text=True)
     call_git(library, "commit", "--quiet", "--message", "many")

@@ -120,7 +120,9 @@ def test_triton_is_seen_by_its_import(bare_project: Project, imports: str) -> No
 
 def test_a_cuda_file_is_seen_beside_the_module(bare_project: Project) -> None:
     found = read_given(bare_project, sound_snippet())
-    assert found.cuda_path is None
+    assert found.cuda_path is None and not found.has_cuda
+    (found.folder / "other.cu").write_text("")  # which its wrapper launches as well
+    assert found.cuda_path is None and found.has_cuda
     (found.folder / "given.cu").write_text("")
     assert found.cuda_path == found.folder / "given.cu"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from calculator_project import ANY
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_records import make_goals, make_grids, make_predictions, make_timelines
-from plain_values import ANY
 
 from warpshelf.contract import pictures as rules
 from warpshelf.contract.pictures import (

@@ -1,12 +1,14 @@
 """The view of a kernel in a browser: opened, read, followed from a line to its code and back.
 
 What is looked at are made-up views, drawn by the same functions into a page with the site's own
-style sheets and scripts, and published as the site publishes them.
+style sheets and scripts, and published as the site publishes them; and at the end those of the
+kernels on the shelf, on their pages, with counts worked out by hand.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +25,12 @@ from browser import (
     serve_site,
     source_row,
 )
-from conftest import ROOT
+from conftest import ROOT, snippets_of_the_shelf
 from made_up_records import make_exhibit, make_verified
 from made_up_views import ARCHS, make_view, repeat_view
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from warpshelf.look import view_store
 from warpshelf.look.view import view_name
 from warpshelf.look.view_store import compress_view as page_of
 from warpshelf.look.view_store import summarize_view
@@ -106,9 +109,12 @@ def open_view(visit: Visit, name: str = "naive.transpose-naive.sm_90", side: str
 
 
 def read_lit_rows(tab: Page, side: int) -> list[str]:
-    """The texts of the rows that are lit: of the source for side 0, of the code for 1."""
+    """The texts of the rows that are lit: of the source for side 0, of the code for 1.
+
+    Their inner text would be empty until they are drawn, as `content-visibility` defers that.
+    """
     rows = tab.locator(".ws-pane").nth(side).locator(".ws-lit .ws-text")
-    return [text.strip() for text in rows.all_inner_texts()]
+    return [text.strip() for text in rows.all_text_contents()]
 
 
 def find_panel(tab: Page) -> Locator:
@@ -147,9 +153,9 @@ def test_counts_stand_beside_their_line(views_visit: Visit) -> None:
     assert tab.get_by_role("dialog").locator("h2").inner_text() == "naive transpose_naive"
     row = source_row(tab, STORE)
     # A load of 4 sectors and a store of 32; of 800 warp instructions, 256 are of this line.
-    assert row.locator(".ws-share").inner_text() == "32.0 %"
-    assert row.locator(".ws-lanes").inner_text() == "32"
-    assert row.locator(".ws-sectors").inner_text() == "18 / 4"
+    expect(row.locator(".ws-share")).to_have_text("32.0 %")
+    expect(row.locator(".ws-lanes")).to_have_text("32")
+    expect(row.locator(".ws-sectors")).to_have_text("18 / 4")
     assert "ws-mark" in row.locator(".ws-sectors").get_attribute("class").split()
     mark = row.locator(".ws-sectors").evaluate("one => getComputedStyle(one, '::before').content")
     assert "▲" in mark
@@ -255,7 +261,7 @@ def test_control_codes_and_loops_are_told_in_words(views_visit: Visit) -> None:
     )
     waits = code_row(tab, "STG").locator(".ws-control")
     expect(waits).to_have_text("B0-----:R0:W-:-:S01")
-    loop = tab.locator(".ws-loop").inner_text()
+    loop = tab.locator(".ws-loop").text_content()
     assert "1 load global of 4 B" in loop and "1 load and 128 bytes of a warp in flight" in loop
     assert tab.locator(".ws-text i").count() == 6  # a rail beside each of its instructions
     assert_nothing_failed(views_visit)
@@ -439,3 +445,83 @@ def test_scripts_are_small() -> None:
     sizes = {name: len(gzip.compress((ASSETS / name).read_bytes())) for name in LAZY}
     assert len(gzip.compress((ASSETS / "opener.js").read_bytes())) < 1536
     assert sizes["look.js"] + sizes["lanes.js"] < 14 * 1024 and sum(sizes.values()) < 14 * 1024
+
+
+# The views of the kernels on the shelf.
+
+EVIDENCE = "evidence/transpose.html"
+
+
+def open_published_view(visit: Visit, variant: str, arch: str) -> Page:
+    tab = visit.open_page(EVIDENCE)
+    rows = tab.locator(f'tr[data-look^="transpose/{variant}."][data-look$=".{arch}"]')
+    tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    rows.get_by_role("button").click()
+    tab.locator("dialog.ws-view").wait_for()
+    return tab
+
+
+@pytest.mark.exhaustive(MORE)
+def test_every_view_that_is_kept_whole_can_be_opened(site: Path) -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in site.glob("evidence/*.html"))
+    shown = re.findall(r'<tr data-look="([\w-]+)/([^"]+)"', pages)
+    for one in snippets_of_the_shelf():
+        views, findings = view_store.load_views(one)
+        assert findings == []
+        mine = [name for snippet, name in shown if snippet == one.id]
+        assert sorted(mine) == list(map(view_name, views))
+        # Each variant that has a kernel which a reader can follow.
+        usual = {view["variant"] for view in views if view["arch"] == view_store.USUAL}
+        every = (view for view in view_store.load_summaries(one)[0] if view["arch"] == "sm_90")
+        most = view_store.LONGEST
+        assert usual == {one["variant"] for one in every if one["build"]["instructions"] <= most}
+    for snippet, name in shown:
+        assert (site / "views" / snippet / f"{name}.json.gz").is_file()
+
+
+# A row of 32 floats is 4 sectors; a column of the result is 32. A column of a tile of 32 x 32 words
+# lies in one bank, and in all of them with rows of 33 words or permuted.
+@pytest.mark.exhaustive(MORE)
+@pytest.mark.parametrize(
+    ("variant", "line", "sectors", "wavefronts"),
+    [
+        ("naive", "y[column * Index(M) + row]", "32 / 4", ""),
+        ("tiled", "= tile[Tile::at(lane, own)]", "4 / 4", "32 / 1"),
+        ("padded", "= tile[Tile::at(lane, own)]", "4 / 4", "1 / 1"),
+        ("swizzled", "= tile[Tile::at(lane, own)]", "4 / 4", "1 / 1"),
+    ],
+)
+def test_a_count_is_the_one_worked_out_by_hand(
+    wide_visit: Visit, variant: str, line: str, sectors: str, wavefronts: str
+) -> None:
+    row = source_row(open_published_view(wide_visit, variant, "sm_90"), line)
+    expect(row).to_have_count(1)
+    cells = row.get_by_role("gridcell").all_text_contents()
+    assert sectors in cells
+    assert not wavefronts or wavefronts in cells
+
+
+@pytest.mark.exhaustive(MORE)
+def test_a_line_of_the_shelf_is_followed_to_its_machine_code_and_back(wide_visit: Visit) -> None:
+    tab = open_published_view(wide_visit, "tiled", "sm_90")
+    press_button(tab, "SASS")
+    own = source_row(tab, "= tile[Tile::at(lane, own)]")
+    own.get_by_role("gridcell").last.click()
+    expect(own).to_have_attribute("aria-selected", "true")
+    lit = [text.split()[0] for text in tab.locator(".ws-pane").nth(1).locator(
+        ".ws-lit .ws-text").all_text_contents()]  # fmt: skip
+    assert any(name.startswith("LDS") for name in lit)
+    assert any(name.startswith("STG") for name in lit)
+    own.get_by_role("gridcell").last.click()  # lets it go
+    store = code_row(tab, "STG.E").first
+    store.get_by_role("gridcell").last.click()
+    expect(own).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.exhaustive(MORE)
+def test_the_worst_request_is_drawn(narrow_visit: Visit) -> None:
+    tab = open_published_view(narrow_visit, "tiled", "sm_90")
+    source_row(tab, "= tile[Tile::at(lane, own)]").get_by_text("32 / 1").click()
+    panel = tab.get_by_role("region", name="How it was counted")
+    expect(panel).to_contain_text("32 / 1")
+    expect(panel).to_contain_text("warp 0")

@@ -30,10 +30,7 @@ extra_javascript: [assets/results.js]
 """
 RESULTS = "\n\n".join(f'--8<-- "results/{name}.md"' for name in ("summary", "overview", "machines"))
 KERNEL = f'# A product\n\n--8<-- "{NAME}/whole.md"\n'
-ASSETS = (
-    "warpshelf.css", "site.css", "results.js", "logo.svg",
-    "evidence.css", "evidence.js", "opener.js",
-)  # fmt: skip
+ASSETS = ("warpshelf.css", "site.css", "results.js", "logo.svg", "opener.js")
 PROOF = f"evidence/{NAME}.html"
 HOME = '# Trial\n\n--8<-- "home/shelf.md"\n\n--8<-- "home/machines.md"\n'
 # The theme's frame is looked at on the site itself.

@@ -1,10 +1,9 @@
-"""How fast papergpu is: single instructions, whole kernels, and all that is done around them.
+"""How fast papergpu is: whole kernels, and all that is done around them.
 
-Run it by `python tests/papergpu/benchmark.py [part ...]`; the parts are instructions, kernels,
-matmul, overhead, threads, decoding, building and snippet. `--record` keeps most of what they print
-for the page about papergpu. Times are the least of several
-runs, in processor seconds of this thread where one core is meant. Forms that are not executed yet
-are said to be missing.
+Run it by `python tests/papergpu/benchmark.py [part ...]`; the parts are kernels, matmul, overhead,
+decoding, building and snippet. `--record` keeps most of what they print for the page about
+papergpu. Times are the least of several runs, in processor seconds of this thread where one core is
+meant.
 """
 
 from __future__ import annotations
@@ -32,123 +31,11 @@ from papergpu.launch import Memory, Result, Settings, aligned_zeros
 from papergpu.lexer import parse_operand
 from papergpu.parse import parse
 from papergpu.syntax_tree import Module
-from ptx_launch import compile_cuda, load_kernel
+from ptx_launch import compile_cuda, load_kernel, write_kernel
 
 QUICK = Settings(checks=False, threads=1)
 Array = npt.NDArray[np.generic]
 Figures = dict[str, Any]
-
-HEAD = """.version 8.7
-.target sm_90a
-.address_size 64
-.visible .entry bench(.param .u64 p, .param .u32 n) {
-.reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<40>; .reg .b64 %rd<24>;
-.reg .f32 %f<40>; .reg .f64 %d<8>;
-.shared .align 16 .b8 tile[32768];
-ld.param.u64 %rd1, [p]; ld.param.u32 %r1, [n];
-mov.u32 %r2, %tid.x; mov.u32 %r0, %laneid; mov.u32 %r8, tile;
-mul.wide.u32 %rd2, %r0, 4; add.s64 %rd3, %rd1, %rd2;
-mul.wide.u32 %rd4, %r0, 16; add.s64 %rd5, %rd1, %rd4;
-mul.wide.u32 %rd6, %r0, 132; add.s64 %rd7, %rd1, %rd6;
-mul.wide.u32 %rd8, %r0, 8; add.s64 %rd9, %rd1, %rd8;
-shl.b32 %r3, %r0, 2; add.s32 %r4, %r8, %r3;
-shl.b32 %r5, %r0, 4; add.s32 %r5, %r8, %r5;
-shl.b32 %r6, %r0, 7; add.s32 %r6, %r8, %r6;
-mul.lo.u32 %r7, %r0, 132; add.s32 %r7, %r8, %r7;
-xor.b32 %r9, %r0, 5; shl.b32 %r9, %r9, 4; add.s32 %r9, %r8, %r9;
-mov.u32 %r11, 3; mov.u32 %r12, 5; mov.u32 %r13, 7; mov.u32 %r14, 9; mov.u32 %r15, 11;
-mov.u64 %rd10, 3; mov.u64 %rd11, 5; mov.b16 %h1, 3; mov.b16 %h2, 5;
-mov.b32 %f1, 0f3F800001; mov.b32 %f2, 0f3F7FFFFF; mov.b32 %f3, 0f3F000000; mov.b32 %f4, 0f3E000000;
-mov.b64 %d1, 0d3FF0000000000001; mov.b64 %d2, 0d3FF0000000000003; mov.b64 %d3, 0d3FE0000000000001;
-setp.lt.u32 %p1, %r0, 32; setp.lt.u32 %p2, %r0, 13;
-mov.u32 %r16, 0; mov.u32 %r17, %r5;
-INIT: st.shared.v4.b32 [%r17], {%r11, %r11, %r11, %r11};
-add.s32 %r17, %r17, 512; add.s32 %r16, %r16, 1; setp.lt.u32 %p4, %r16, 64; @%p4 bra INIT;
-bar.sync 0;
-"""
-TAIL = "ret;\n}\n"
-# Forms that are timed, one after the other 64 times in a loop.
-INSTRUCTIONS = {
-    "fma.rn.f32": "fma.rn.f32 %f5, %f1, %f2, %f3;",
-    "fma.rn.f32 masked": "@%p2 fma.rn.f32 %f5, %f1, %f2, %f3;",
-    "add.f32": "add.f32 %f5, %f1, %f2;",
-    "mul.rn.f32": "mul.rn.f32 %f5, %f1, %f2;",
-    "max.f32": "max.f32 %f5, %f1, %f2;",
-    "fma.rn.f64": "fma.rn.f64 %d4, %d1, %d2, %d3;",
-    "fma.rn.f16x2": "fma.rn.f16x2 %r20, %r11, %r12, %r13;",
-    "fma.rn.bf16x2": "fma.rn.bf16x2 %r20, %r11, %r12, %r13;",
-    "add.f16": "add.f16 %h3, %h1, %h2;",
-    "div.full.f32": "div.full.f32 %f5, %f1, %f2;",
-    "div.rn.f32": "div.rn.f32 %f5, %f1, %f2;",
-    "ex2.approx.f32": "ex2.approx.f32 %f5, %f1;",
-    "ex2.approx.ftz.f32": "ex2.approx.ftz.f32 %f5, %f1;",
-    "lg2.approx.f32": "lg2.approx.f32 %f5, %f1;",
-    "rsqrt.approx.f32": "rsqrt.approx.f32 %f5, %f1;",
-    "sin.approx.f32": "sin.approx.f32 %f5, %f1;",
-    "tanh.approx.f32": "tanh.approx.f32 %f5, %f1;",
-    "cvt.rn.f32.s32": "cvt.rn.f32.s32 %f5, %r11;",
-    "cvt.rzi.s32.f32": "cvt.rzi.s32.f32 %r20, %f1;",
-    "cvt.f32.f16": "cvt.f32.f16 %f5, %h1;",
-    "cvt.rn.f16.f32": "cvt.rn.f16.f32 %h3, %f1;",
-    "cvt.rn.bf16x2.f32": "cvt.rn.bf16x2.f32 %r20, %f1, %f2;",
-    "cvt.f32.bf16": "cvt.f32.bf16 %f5, %h1;",
-    "cvt.u64.u32": "cvt.u64.u32 %rd15, %r11;",
-    "setp.gt.f32": "setp.gt.f32 %p4, %f1, %f2;",
-    "selp.f32": "selp.f32 %f5, %f1, %f2, %p1;",
-    "add.s32": "add.s32 %r20, %r11, %r12;",
-    "add.s32 masked": "@%p2 add.s32 %r20, %r11, %r12;",
-    "mad.lo.s32": "mad.lo.s32 %r20, %r11, %r12, %r13;",
-    "mul.wide.s32": "mul.wide.s32 %rd15, %r11, %r12;",
-    "mul.hi.u32": "mul.hi.u32 %r20, %r11, %r12;",
-    "div.s32": "div.s32 %r20, %r11, %r12;",
-    "rem.u32": "rem.u32 %r20, %r11, %r12;",
-    "shl.b32": "shl.b32 %r20, %r11, %r12;",
-    "and.b32": "and.b32 %r20, %r11, %r12;",
-    "add.s64": "add.s64 %rd15, %rd10, %rd11;",
-    "mov.b32": "mov.b32 %r20, %r11;",
-    "mov.b32 {h,h}": "mov.b32 %r20, {%h1, %h2};",
-    "lop3.b32": "lop3.b32 %r20, %r11, %r12, %r13, 0x96;",
-    "prmt.b32": "prmt.b32 %r20, %r11, %r12, 0x5410;",
-    "bfe.u32": "bfe.u32 %r20, %r11, %r12, %r13;",
-    "popc.b32": "popc.b32 %r20, %r11;",
-    "clz.b32": "clz.b32 %r20, %r11;",
-    "shf.l.wrap.b32": "shf.l.wrap.b32 %r20, %r11, %r12, %r13;",
-    "setp.lt.s32": "setp.lt.s32 %p4, %r11, %r12;",
-    "and.pred": "and.pred %p4, %p1, %p2;",
-    "ld.shared": "ld.shared.b32 %r20, [%r4];",
-    "ld.shared masked": "@%p2 ld.shared.b32 %r20, [%r4];",
-    "ld.shared broadcast": "ld.shared.b32 %r20, [%r8];",
-    "ld.shared 32-way": "ld.shared.b32 %r20, [%r6];",
-    "ld.shared padded": "ld.shared.b32 %r20, [%r7];",
-    "ld.shared.v4": "ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r5];",
-    "ld.shared.v4 broadcast": "ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r8];",
-    "ld.shared.v4 swizzled": "ld.shared.v4.b32 {%r20, %r21, %r22, %r23}, [%r9];",
-    "ld.shared.b16": "ld.shared.b16 %h3, [%r4];",
-    "st.shared": "st.shared.b32 [%r4], %r20;",
-    "st.shared masked": "@%p2 st.shared.b32 [%r4], %r20;",
-    "st.shared padded": "st.shared.b32 [%r7], %r20;",
-    "st.shared.v4": "st.shared.v4.b32 [%r5], {%r20, %r21, %r22, %r23};",
-    "ld.global": "ld.global.b32 %r20, [%rd3];",
-    "ld.global masked": "@%p2 ld.global.b32 %r20, [%rd3];",
-    "ld.global uniform": "ld.global.b32 %r20, [%rd1];",
-    "ld.global strided": "ld.global.b32 %r20, [%rd7];",
-    "ld.global.b64": "ld.global.b64 %rd15, [%rd9];",
-    "ld.global.v4": "ld.global.v4.b32 {%r20, %r21, %r22, %r23}, [%rd5];",
-    "ld.global.b16": "ld.global.b16 %h3, [%rd3];",
-    "st.global": "st.global.b32 [%rd3], %r20;",
-    "st.global masked": "@%p2 st.global.b32 [%rd3], %r20;",
-    "st.global strided": "st.global.b32 [%rd7], %r20;",
-    "st.global.v4": "st.global.v4.b32 [%rd5], {%r20, %r21, %r22, %r23};",
-    "red.global.add": "red.global.add.u32 [%rd3], %r11;",
-    "atom.shared.add": "atom.shared.add.u32 %r20, [%r4], %r11;",
-    "shfl.bfly": "shfl.sync.bfly.b32 %r20, %r11, 4, 0x1f, 0xffffffff;",
-    "shfl.down": "shfl.sync.down.b32 %r20, %r11, 4, 0x1f, 0xffffffff;",
-    "shfl.idx": "shfl.sync.idx.b32 %r20, %r11, %r0, 0x1f, 0xffffffff;",
-    "vote.ballot": "vote.sync.ballot.b32 %r20, %p1, 0xffffffff;",
-    "redux.sync.add": "redux.sync.add.u32 %r20, %r11, 0xffffffff;",
-    "setp+bra": "setp.lt.s32 %p4, %r11, %r12; @!%p4 bra OUT;",
-    "bar.sync": "bar.sync 0;",
-}
 
 
 def measure_least(run: Callable[[], object], repeats: int = 5, seconds: float = 0.4) -> float:
@@ -173,38 +60,6 @@ def make_numbers(count: int, dtype: str = "f4") -> Array:
 
 def to_memory(array: Array) -> Memory:
     return Memory(array.ctypes.data, array.nbytes)
-
-
-def time_body(body: str, *, settings: Settings = QUICK, loops: int = 400) -> float:
-    """Nanoseconds a warp-instruction of `body`, repeated."""
-    count = body.count(";")
-    text = HEAD + "mov.u32 %r10, 0;\nLOOP:\n" + f"{body}\n" * 64
-    text += "add.s32 %r10, %r10, 1; setp.lt.u32 %p3, %r10, %r1; @%p3 bra LOOP;\nOUT:\n" + TAIL
-    one = load_kernel(text, "bench")
-    data = make_numbers(1 << 16)
-    given = (data.ctypes.data.to_bytes(8, "little"), loops.to_bytes(4, "little"))
-    touched = [to_memory(data)]
-    one.launch((1, 1, 1), (32, 1, 1), given, touched, settings=settings)
-    seconds = measure_least(
-        lambda: one.launch((1, 1, 1), (32, 1, 1), given, touched, settings=settings), 3, 0.02
-    )
-    return seconds / (loops * 64 * count) * 1e9
-
-
-def time_instructions(wanted: Sequence[str] = ()) -> None:
-    """Nanoseconds of each form, without and with counters, and with checks."""
-    print(f"{'ns a warp-instruction':28}{'plain':>9}{'counted':>9}{'checked':>9}")
-    for name, body in INSTRUCTIONS.items():
-        if wanted and not any(one in name for one in wanted):
-            continue
-        try:
-            plain = time_body(body)
-        except Unsupported as error:
-            print(f"{name:28}{'missing':>9}  {error}")
-            continue
-        counted = time_body(body, settings=Settings(checks=False, profile=True, threads=1))
-        checked = time_body(body, settings=Settings(checks=True, threads=1))
-        print(f"{name:28}{plain:9.2f}{counted:9.2f}{checked:9.2f}", flush=True)
 
 
 CUDA = r"""
@@ -375,9 +230,9 @@ def time_matmul(wanted: Sequence[str] = ()) -> Figures:
 def time_launches(wanted: Sequence[str] = ()) -> Figures:
     """What a launch costs that does nothing, by blocks of a warp."""
     rows = []
-    one = load_kernel(HEAD.partition(".reg")[0] + "ret;\n}\n", "bench")
+    one = load_kernel(write_kernel("ret;"), "k")
     data = make_numbers(64)
-    given = [data.ctypes.data.to_bytes(8, "little"), (1).to_bytes(4, "little")]
+    given = [data.ctypes.data.to_bytes(8, "little")]
     for blocks, threads in ((1, 1), (1, 0), (100, 1), (10000, 1)):
         settings = Settings(checks=False, threads=threads)
 
@@ -390,20 +245,6 @@ def time_launches(wanted: Sequence[str] = ()) -> Figures:
         rows.append([f"a launch of {blocks:,} empty blocks, {cores}", f"{each:.0f} us"])
         print(": ".join(rows[-1]))
     return {"rows": rows}
-
-
-def time_threads(wanted: Sequence[str] = ()) -> None:
-    """Seconds of the clock by threads of this machine."""
-    ptx = compile_cuda(CUDA, "compute_90")
-    for name in ("sgemm_vectors", "softmax"):
-        one = Whole(ptx, name, 512)
-        for count in (1, 2):
-            found = []
-            for _ in range(5):
-                before = time.perf_counter()
-                one.launch_whole(Settings(checks=False, threads=count))
-                found.append(time.perf_counter() - before)
-            print(f"{name:16}{count:3} threads {min(found):9.4f} s")
 
 
 def parse_anew(text: str) -> Module:
@@ -492,11 +333,9 @@ def time_snippet(wanted: Sequence[str] = ()) -> Figures:
 
 
 PARTS: dict[str, Callable[[Sequence[str]], Figures | None]] = {
-    "instructions": time_instructions,
     "kernels": time_kernels,
     "matmul": time_matmul,
     "overhead": time_launches,
-    "threads": time_threads,
     "decoding": time_decoding,
     "building": time_building,
     "snippet": time_snippet,

@@ -576,7 +576,8 @@ def main(arguments: list[str]) -> int:
     counts: dict[str, int] = {}
     repositories: dict[str, dict[str, int]] = {}
     sources: dict[Any, Source] = {}
-    for one in table["kernel"]:
+    named = ({"repository": name, **one} for name in table["commits"] for one in table[name])
+    for one in named:
         line = f"{one['repository']} {one['file']} {one['kernel']}"
         if words and not any(word in line for word in words):
             continue

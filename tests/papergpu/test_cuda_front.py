@@ -19,22 +19,17 @@ from papergpu.cuda import (
     parse_symbol,
 )
 from papergpu.cuda_arguments import pack_parameter
-from papergpu.host_code import extract_device_code
-from papergpu.nvrtc import stand_in_headers
 from papergpu.syntax_tree import Variable
 from ptx_launch import write_kernel
 
 BASIC = r"""
-#include <vector>
-#include <nowhere/at_all.h>
 struct Pair { int first; float second; };
 struct View { float* data; long long n; };
 __constant__ float table[4];
 __device__ int counter = 5;
 namespace inner { __device__ double kept[2]; }
 
-int twice(int a) { return a * 2; }                       // a kernel names it: it stays
-std::vector<int> several() { return {}; }                // no kernel does: it goes
+__device__ int twice(int a) { return a * 2; }
 
 template <typename T, int N = 2>
 __global__ void scale(T* p, T by, int n) {
@@ -62,12 +57,6 @@ __global__ void beyond(float* p) { p[threadIdx.x + 1] = 1; }
 static __global__ void hidden(int* p) { *p = 3; }
 namespace one { __global__ void same(int* p) { *p = 1; } }
 namespace two { __global__ void same(int* p) { *p = 2; } }
-
-int main() {
-    std::vector<float> host(4);
-    float* p; cudaMalloc(&p, 16);
-    scale<float><<<1, 4>>>(p, 2.0f, 4);
-}
 """
 
 
@@ -244,49 +233,44 @@ def test_kernels_are_found_by_their_names_and_named_where_they_are_not(basic_sou
         basic_source.launch("nothing", 1, 1, out)
 
 
-def test_an_error_is_shown_as_nvrtc_says_it(tmp_path):
+def test_an_error_is_shown_as_the_compiler_says_it(tmp_path):
     path = tmp_path / "wrong.cu"
-    path.write_text('#include "missing.h"\n__global__ void k(int* p) {\n    *p = nobody;\n}\n')
+    path.write_text("__global__ void k(int* p) {\n    *p = nobody;\n}\n")
     with pytest.raises(CompileError) as said:
         Source(path).launch("k", 1, 1, np.zeros(1, np.int32))
-    assert f'{path}(3): error: identifier "nobody" is undefined' in str(said.value)
-    assert "Not found and taken as empty: missing.h." in str(said.value)
+    assert f'{path}(2): error: identifier "nobody" is undefined' in str(said.value)
 
 
-def test_headers_beside_the_file_lose_their_host_part_and_keep_their_lines(tmp_path):
+HOSTED = r"""
+#include <iostream>
+#include "common.h"
+namespace one { template <class T> __global__ void fill(T* p) { *p = beyond<1>((int*)p); } }
+namespace { template <int N> __global__ void hidden(int* p) { *p = N; } }
+extern "C" __global__ void plain(float* p) { *p = other() * INFINITY; }
+int main() { one::fill<int><<<1, 1>>>(nullptr); std::cout << std::string("host"); }
+"""
+
+
+def test_a_file_with_a_hosts_part_is_compiled_whole_by_nvcc(tmp_path):
     (tmp_path / "common.h").write_text(
-        "#pragma once\n#include <string>\nvoid report(std::string s) { exit(1); }\n"
-        "__device__ int bad(int* p) {\n    return p[9];\n}\n"
+        "#include <string>\nvoid report(std::string s) { exit(1); }\n"
+        "template <int N> __device__ int beyond(const int* p) {\n    __shared__ int held[9 + N];\n"
+        "    held[threadIdx.x] = *p; __syncthreads();\n    return held[0] + p[N];\n}\n"
+        "__device__ int other() { __shared__ int more[99]; more[0] = 1; return more[0]; }\n"
     )
     path = tmp_path / "main.cu"
-    path.write_text(
-        '#include "common.h"\n#include "common.h"\n__global__ void k(int* p) { *p = bad(p); }\n'
-    )
-    with pytest.raises(Finding, match=r"common\.h:5 \(from \S*main\.cu:3\)"):
-        Source(path).launch("k", 1, 1, np.zeros(2, np.int32))
-
-
-def test_the_device_part_keeps_what_kernels_name_and_every_line():
-    text = (
-        "#include <x>\n#define TWO helper(2)\nint helper(int a) { return a; }\n"
-        "struct Timer { void go() {} };\n"
-        "typedef struct { int a; } Option;\n"
-        "template <class S> struct alignas(2 * sizeof(S)) Both { S a, b; };\n"
-        "#ifdef A\nvoid f() {\n#else\nvoid f(int a = 3) {\n#endif\n}\n"
-        "template <class T = int> void run(T a) { k<<<1, 1>>>(); }\ntemplate void run<int>(int);\n"
-        "__global__ void k(Option o) { Both<int> b = {TWO}; if (b.a < 3 && b.a > 1) { } }\n"
-        "int main() { }\n"
-    )
-    kept = extract_device_code(text)
-    assert kept.count("\n") == text.count("\n")
-    for stays in ("int helper", "Option;", "Both {", "__global__ void k", "#ifdef A", "#endif"):
-        assert stays in kept
-    for goes in ("Timer", "void f", "run", "main"):
-        assert goes not in kept
-    needed = "struct Wide { using Type = int; };\ntemplate <class T> __global__ void f() {}\n"
-    assert "Wide" not in extract_device_code(needed)
-    assert extract_device_code(needed, ["f<Wide>"]) == needed
-    assert extract_device_code("void f( {") == "void f( {"  # the compiler says what is wrong
+    path.write_text(HOSTED)
+    source = Source(path)
+    x, y = np.zeros(1, np.int32), np.zeros(1, np.float32)
+    source.launch("hidden<5>", 1, 1, x)
+    source.launch("plain", 1, 1, y)
+    assert (x[0], y[0]) == (5, np.inf)
+    for name, value in (("one::fill<int>", x), ("one::fill<float>", y)):
+        with pytest.raises(Finding, match="reads 4 bytes at byte 4") as found:
+            source.launch(name, 1, 1, value)
+        place = found.value.place
+        assert (place.file, place.line) == (str(tmp_path / "common.h"), 6)
+        assert source.kernel(name).program.shared == 40  # what it reaches, and nothing else
 
 
 def test_symbols_are_read_as_names():
@@ -563,37 +547,6 @@ def test_wmma_and_small_formats_on_every_target():
         ValueError, match="there is no target 'sm_70': choose sm_80, sm_90a, sm_100a"
     ):
         Source(text, target="sm_70")
-
-
-def test_every_header_stands_in_for_the_one_that_nvrtc_lacks():
-    names = [name for name in stand_in_headers() if not name.startswith(("cub/", "papergpu/"))]
-    assert len(names) > 40
-    text = (
-        "".join(f"#include <{name}>\n" for name in names)
-        + r"""
-    __global__ void k(double* out) {
-        out[0] = std::numeric_limits<float>::max(); out[1] = FLT_MAX; out[2] = M_PI;
-        out[3] = std::max(1, 2) + std::min(5, 3); out[4] = INT_MAX; out[5] = UINT8_MAX;
-        std::pair<int, int> p{3, 4}; std::swap(p.first, p.second); out[6] = p.first;
-        std::array<int, 2> a{1, 2}; out[7] = a[1]; out[8] = std::is_same<int32_t, int>::value;
-        out[9] = std::sqrt(16.0); out[10] = sizeof(uint64_t) + sizeof(uint) + sizeof(size_t);
-        out[11] = INFINITY; out[12] = DBL_EPSILON; out[13] = CHAR_BIT; out[14] = SIZE_MAX > 0;
-        out[15] = std::plus<int>()(2, 3);
-    }
-    """
-    )
-    out = np.zeros(16)
-    Source(text).launch("k", 1, 1, out)
-    largest = float(np.finfo(np.float32).max)
-    assert out.tolist() == [largest, largest, np.pi, 5, 2**31 - 1, 255, 4, 2, 1, 4, 20, np.inf,
-                            np.finfo(np.float64).eps, 8, 1, 5]  # fmt: skip
-
-
-def test_streams_and_launches_in_a_kernel_are_refused_with_what_to_do():
-    with pytest.raises(CompileError, match="use printf in a kernel"):
-        Source("#include <iostream>\n__global__ void k() { std::cout << 1; }").launch("k", 1, 1)
-    with pytest.raises(CompileError, match="launch them from the host"):
-        Source("__global__ void k() {}\n__global__ void j() { k<<<1, 1>>>(); }").launch("j", 1, 1)
 
 
 def test_what_was_compiled_is_kept_until_a_header_changes(tmp_path, monkeypatch):

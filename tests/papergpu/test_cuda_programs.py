@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import exhaustive
 from papergpu import toolkit
 from papergpu.errors import Unavailable
@@ -167,7 +169,8 @@ invalid configuration argument, then no error
 # Faults by name: what the program does, and what is said of it, with its exit status.
 FAULTS = {
     "kernel": ("add<<<1, 64>>>(d + 120, 1);", r"faults\.cu:6: error: .* at byte 512 of "
-               r"allocation #1 \(512 bytes\), .*\[add, block \(0, 0, 0\), thread \(8, 0, 0\)\]$"),
+               r"allocation #1 \(512 bytes\), .*\[add, block \(0, 0, 0\), thread \(8, 0, 0\)\] "
+               r"\[bounds\]$"),
     "unwritten": ("int* u; cudaMalloc(&u, 64); add<<<1, 1>>>(u, 1);", r"allocation #2.*written"),
     "freed": ("cudaFree(d); add<<<1, 1>>>(d, 1);",
               r"cu:6: error: changes 4 bytes in allocation #1 \(512 bytes\), which was freed: "),
@@ -303,10 +306,117 @@ def test_a_report_holds_what_was_found(faulty: Path, tmp_path: Path, name: str) 
         assert place["region"] == {"startLine": 6}
 
 
+def test_the_action_marks_the_line_of_a_finding(faulty: Path) -> None:
+    action = yaml.safe_load((SCRIPTS / "papergpu" / "action.yml").read_text())
+    install, run = action["runs"]["steps"]
+    assert "pip install" in install["run"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", run["run"]], cwd=faulty.parent, capture_output=True,
+        text=True, env={**os.environ, "PATH": path, "RUN": f"--kernel add {faulty} 0"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout.startswith("::error file=faults.cu,line=6::changes 4 bytes at byte 512")
+    assert "faults.cu:6: error: " in done.stderr and "1 finding" in done.stderr
+
+
 def test_a_report_that_cannot_be_written_is_a_line(faulty: Path, tmp_path: Path) -> None:
     done = run_papergpu("run", "--report", str(tmp_path / "none" / "r.json"), str(faulty), "0")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "r.json: no report (No such file or directory); name another file" in done.stderr
+
+
+PRODUCTS = r"""
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cmath>
+#include <cstdio>
+#define AT(p, i, j, ld, t) float(t ? p[(j) + (i) * ld] : p[(i) + (j) * ld])
+template <class T> void product(cublasHandle_t h, cudaDataType type, const char* name) {
+    const int m = 5, n = 7, k = 6, batch = 2, ld = 8, stride = 8 * ld;
+    T *a, *b, *c;
+    for (T** p : {&a, &b, &c}) cudaMallocManaged(p, batch * stride * sizeof(T));
+    int wrong = 0;
+    for (int ta = 0; ta < 2; ++ta)
+        for (int tb = 0; tb < 2; ++tb) {
+            for (int i = 0; i < batch * stride; ++i)
+                a[i] = T(i % 5 - 2), b[i] = T(i % 3), c[i] = T(i % 4);
+            const float alpha = 2, beta = -1;
+            wrong += cublasGemmStridedBatchedEx(
+                h, cublasOperation_t(ta), cublasOperation_t(tb), m, n, k, &alpha, a, type, ld,
+                stride, b, type, ld, stride, &beta, c, type, ld, stride, batch, CUBLAS_COMPUTE_32F,
+                CUBLAS_GEMM_DEFAULT);
+            for (int x = 0; x < batch; ++x)
+                for (int i = 0; i < m; ++i)
+                    for (int j = 0; j < n; ++j) {
+                        float sum = -float((i + j * ld + x * stride) % 4);
+                        for (int q = 0; q < k; ++q)
+                            sum += 2 * AT((a + x * stride), i, q, ld, ta)
+                                   * AT((b + x * stride), q, j, ld, tb);
+                        wrong += float(c[i + j * ld + x * stride]) != sum;
+                    }
+        }
+    printf("%s wrong %d\n", name, wrong);
+}
+int main(int argc, char**) {
+    cublasHandle_t h;
+    cublasCreate(&h);
+    product<float>(h, CUDA_R_32F, "float");
+    product<__half>(h, CUDA_R_16F, "half");
+    product<__nv_bfloat16>(h, CUDA_R_16BF, "bfloat16");
+    float *x, *y, *bias, alpha = 3, beta = 1, dot;
+    for (float** p : {&x, &y, &bias}) cudaMallocManaged(p, 64);
+    for (int i = 0; i < 16; ++i) x[i] = i, y[i] = 1, bias[i] = i / 4.f;
+    cublasSaxpy(h, 4, &alpha, x, 2, y, -1);
+    cublasSdot(h, 4, x, 1, y, 1, &dot);
+    printf("%g %g %g %g, %g\n", y[0], y[1], y[2], y[3], dot);
+    cublasSgemv(h, CUBLAS_OP_T, 2, 3, &alpha, x, 4, bias, 1, &beta, y, 2);
+    printf("%g %g %g\n", y[0], y[2], y[4]);
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t square, row;
+    cublasLtEpilogue_t end = CUBLASLT_EPILOGUE_GELU_BIAS;
+    cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &end, sizeof end);
+    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    cublasLtMatrixLayoutCreate(&square, CUDA_R_32F, 2, 2, 2);
+    float zero = 0, one = 1;
+    cublasLtMatmul(nullptr, desc, &one, x, square, x, square, &zero, y, square, y, square, nullptr,
+                   nullptr, 0, 0);
+    printf("%.4f %.4f %.4f %.4f\n", y[0], y[1], y[2], y[3]);
+    float* unwritten;
+    cudaMalloc(&unwritten, 64);
+    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &one, unwritten, 2, x, 2, &zero, y, 2);
+    cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 99, &one, x, 2, x, 99, &zero, y, 2);
+    cublasSscal(h, 17, &one, y, 1);
+}
+"""
+
+
+def test_products_of_cublas_are_right_and_their_operands_checked(tmp_path: Path) -> None:
+    (tmp_path / "products.cu").write_text(PRODUCTS)
+    made = tmp_path / "products"
+    done = run_papergpu(
+        "nvcc", str(tmp_path / "products.cu"), "-lcublas", "-lcublasLt", "-o", str(made)
+    )
+    assert done.returncode == 0, done.stderr
+    done = run_papergpu(str(made))
+    gelu = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+            for v in (2, 3.25, 6, 11.25)]  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "float wrong 0", "half wrong 0", "bfloat16 wrong 0",
+        "19 13 7 1, 30",
+        f"{19 + 3 * 0.25:g} {7 + 3 * 1.25:g} {1 + 3 * 2.25:g}",
+        " ".join(f"{v:.4f}" for v in gelu),
+    ]  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if "error" in line]
+    assert (
+        "cublasGemm reads A where nobody wrote, in allocation #13 (64 bytes): write it" in said[0]
+    )
+    assert re.search(
+        r"reads A, 2 x 99, 792 bytes from byte 0 of allocation #10 \(64 bytes\)", said[1]
+    )
+    assert "cublasSscal writes 68 bytes at byte 0 of allocation #11, which has 64" in said[2]
+    assert len(said) == 3 and done.returncode == 1
 
 
 def test_a_program_without_a_fault_says_nothing_and_keeps_its_status(faulty: Path) -> None:

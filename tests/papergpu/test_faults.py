@@ -5,23 +5,28 @@ Programs drawn at random: a race is found where there is one, and only there.
 
 What is a race is said here by bytes: two threads touch one, one of them writes, and no barrier of
 the block stands between, nor, if they are of one warp, a barrier of the warp. In global memory the
-engine takes the lanes of a warp together.
-"""
+engine takes the lanes of a warp together."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT, exhaustive
 from faults import barriers, bounds, copies, global_memory, shared_memory
-from papergpu.errors import Finding
-from papergpu.launch import Settings
+from papergpu import errors, toolkit
+from papergpu.cuda import Finding, Settings, Source
+from papergpu.launch import aligned_zeros
 from planted_faults import RUNS, make_launcher
 from ptx_launch import execute_ptx, write_kernel
 from separate_process import read_outcomes
@@ -398,3 +403,74 @@ def test_the_last_of_many_atomics_has_seen_the_others() -> None:
     for seed in range(100):
         execute_ptx(write_kernel(body), counts, grid=64, settings=Settings(threads=4, seed=seed))
         assert not counts.any()
+
+
+PAGE = (ROOT / "docs" / "about" / "papergpu" / "findings.md").read_text()
+KINDS = {}  # the kernel of each, and what is said of it
+for section in re.split("^## ", PAGE, flags=re.MULTILINE)[1:]:
+    name, anchor = re.match(r"([\w-]+) \{ #([\w-]+) \}\n", section).groups()
+    assert name == anchor
+    code, said = re.search(r"```cuda\n(.*?)```\n\n```text\n(.*?)\n```", section, re.S).groups()
+    KINDS[name] = code, " ".join(said.split())
+
+
+def test_the_page_has_all_kinds_and_no_other() -> None:
+    assert KINDS.keys() == {*errors.KINDS, errors.OPERAND, errors.HOST}
+    assert errors.PAGE.endswith("/about/papergpu/findings/")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {errors.HOST}))
+def test_the_smallest_kernel_has_what_the_page_says(kind: str, tmp_path: Path) -> None:
+    text, said = KINDS[kind]
+    target, threads = ("sm_100a", 32) if "sm_100a" in text else ("sm_90a", 64)
+    path = tmp_path / f"{kind}.cu"
+    path.write_text(text)
+    with pytest.raises(Finding) as found:
+        Source(path, target=target).launch(
+            "k", 1, threads, aligned_zeros(256).view(np.int32), settings=Settings(limit=10_000)
+        )
+    what = found.value.what.replace(f"{tmp_path}/", "")
+    address = re.compile(r"0x[0-9a-f]+")
+    assert address.sub("0x", what) == address.sub("0x", said)
+    assert found.value.kind == kind
+
+
+def test_a_kind_is_told_by_the_engines_words_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mbarrier 1 fence.cu"
+    path.write_text(
+        "#include <assert.h>\n__global__ void k(int* fence) {\n"
+        "    assert(fence[0] != 1);\n    fence[fence[0]] = 1;\n}\n"
+        '__global__ void stuck() { asm volatile("bar.sync %0, 64;" :: "r"(threadIdx.x / 32)); }\n'
+    )
+    source, x = Source(path), aligned_zeros(4).view(np.int32)
+    for kernel, value, kind in (("k", 1, "assertion"), ("k", 9, "bounds"), ("stuck", 0, "hang")):
+        x[0] = value
+        with pytest.raises(Finding) as found:
+            source.launch(kernel, 1, 64, *([x] if kernel == "k" else []))
+        assert found.value.kind == kind, found.value
+
+
+def test_kinds_are_chosen_and_stand_in_reports(tmp_path: Path) -> None:
+    toolkit.find_nvcc()
+    text, said = KINDS[errors.HOST]
+    path, report = tmp_path / "host.cu", tmp_path / "report.sarif"
+    path.write_text(text)
+
+    def run(only: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "papergpu", "run", "--only", only]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+        done = subprocess.run([*command, "--report", report, path], capture_output=True, text=True,
+                              env=environment)  # fmt: skip
+        return done.returncode, done.stderr
+
+    status, told = run("race,host")
+    assert status == 1 and told.startswith(f"error: {said} [host]\n")
+    [written] = json.loads(report.read_text())["runs"]
+    assert [one["ruleId"] for one in written["results"]] == ["host"]
+    assert written["tool"]["driver"]["rules"] == [
+        {"id": "host", "helpUri": f"{errors.PAGE}#host"}
+    ]  # fmt: skip
+    status, told = run("race")
+    assert status == 0 and "0 findings" in told
+    status, told = run("rase")
+    assert status == 2 and "no kind 'rase'; choose assertion, hang, race, lanes" in told

@@ -159,7 +159,7 @@ def test_the_evidence_has_numbers_plots_and_provenance() -> None:
     assert "1980 MHz SM" in page.joined_words and "sha256:5a5a5a5a5a5a" in page.joined_words
     assert "../records/softmax/imaginary-g9-80gb.json" in page.list_targets()
     assert "../records/softmax/cpu.json" in page.list_targets()
-    assert page.list_targets()[3] == "../assets/evidence.css"
+    assert page.list_targets()[2] == "../assets/warpshelf.css"
     assert "../kernels/softmax/#snippet-softmax" in page.list_targets()
 
 

@@ -18,7 +18,7 @@ from made_up_records import (
     make_result,
     show_evidence,
 )
-from support.shown_html import plain_words as words
+from made_up_records import plain_words as words
 
 from warpshelf.records import space
 from warpshelf.records.space import COMPILED, TIMES

@@ -17,8 +17,8 @@ from made_up_records import (
     make_result,
     make_verified,
 )
-from support.shown_html import plain_words as words
-from support.shown_html import table_rows as rows
+from made_up_records import plain_words as words
+from made_up_records import table_rows as rows
 
 from warpshelf.contract import architectures
 from warpshelf.render import results

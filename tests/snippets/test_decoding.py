@@ -10,8 +10,10 @@ pytest.importorskip("triton")
 
 from snippets.mla_decode import cases as mla_decode_cases  # noqa: E402
 from snippets.mla_decode import mla_decode as mla  # noqa: E402
+from snippets.mla_decode import seesaw  # noqa: E402
 from snippets.paged_attention import cases as paged_attention_cases  # noqa: E402
 from snippets.paged_attention import paged_attention as paged  # noqa: E402
+from warpshelf.look import binary  # noqa: E402
 
 # paged_attention: what it refuses, and what its cases, run by test_snippets.py, cannot see.
 
@@ -154,7 +156,7 @@ def test_every_tile_is_one_that_matrix_instructions_take() -> None:
 # mla_decode: absorbed equals unabsorbed, what is refused, and what its cases, run by
 # test_snippets.py, cannot see.
 
-WAYS = [{"by_head": True}, {"chunk": 2**30}, {"chunk": 64}]
+WAYS = [{"way": "by head"}, {"chunk": 2**30}, {"chunk": 64}]
 SCALE, ROPE = 80**-0.5, 16
 
 
@@ -281,6 +283,30 @@ def test_mla_decode_few_sequences_are_cut_and_many_are_not() -> None:
     assert mla.chunk_of(1, 128, tile, 131_072, 132) == 2016  # 66 parts of 2 tiles
     assert mla.chunk_of(66, 128, tile, 8192, 132) == 8192
     assert mla.chunk_of(1, 128, tile, 64, 132) == 64
+
+
+def test_seesaw_products_follow_each_other_and_exponentials_run_beside_them() -> None:
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    name = "seesaw<__nv_bfloat16, int, __nv_bfloat16>"
+    code, symbols = seesaw.KERNELS.cubin([name], "sm_90")
+    body = binary.split_functions(binary.run_cuobjdump("-sass", code))[symbols[name]]
+    # Where the assembler cannot follow the products, it waits behind each of them.
+    assert body.count("HGMMA") == 2 * 36 + 5 * 4 and body.count("WARPGROUP.ARRIVE") == 2 + 5
+    beside = body.split("WARPGROUP.DEPBAR.LE gsb0, 0x1")[1].split("WARPGROUP.DEPBAR")[0]
+    assert beside.count("MUFU.EX2") > 28  # of 34, for which the other group waits
+
+
+def test_seesaw_is_taken_where_it_fits_and_refused_where_not() -> None:
+    case = mla_decode_cases.case(1, 20, 70, 64, "float16", **mla_decode_cases.REAL)
+    draw = torch.Generator(DEVICE).manual_seed(0)
+    q, cache, *rest = mla_decode_cases.inputs(case, DEVICE, draw)[:6]
+    wide = torch.cat([cache, cache], -1)[..., :576]  # its pages are not one matrix
+    seesaw, tiles = (mla.decode(q, rows, *rest)[0] for rows in (cache, wide))
+    assert is_close(tiles, seesaw, 1e-3) and not torch.equal(tiles, seesaw)  # two kernels
+    with pytest.raises(ValueError, match="mla_decode: no way 'seesaw' for these; leave"):
+        mla.decode(q, wide, *rest, way="seesaw")
+    with pytest.raises(ValueError, match="mla_decode: no way 'fast' for"):
+        mla.decode(q, cache, *rest, way="fast")
 
 
 @pytest.mark.parametrize("arch", [80, 86, 89, 90, 100, 120])

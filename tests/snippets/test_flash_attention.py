@@ -12,9 +12,11 @@ pytest.importorskip("triton")
 
 from snippets.flash_attention import cases as flash_attention_cases  # noqa: E402
 from snippets.flash_attention import flash_attention, tiles  # noqa: E402
+from snippets.flash_specialised import backward, flash_specialised  # noqa: E402
 from snippets.flash_steps import flash_steps  # noqa: E402
 from snippets.flash_varlen import cases as flash_varlen_cases  # noqa: E402
 from snippets.flash_varlen import flash_varlen  # noqa: E402
+from warpshelf.look import binary  # noqa: E402
 
 # flash_attention: what its cases, which call the kernels, cannot see.
 
@@ -247,6 +249,68 @@ def test_flash_steps_refuses_in_one_clear_line(change, error: type, said: str) -
 def test_the_first_steps_share_no_heads() -> None:
     with pytest.raises(ValueError, match="as many for `tiled` and `causal`"):
         flash_steps.causal(*draw_heads_of_flash_steps(4, 2, 2))
+
+
+# flash_specialised: what it refuses, and what the assembler made of it.
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (lambda q: (q.float(), q, q), TypeError, "q is torch.float32"),
+        (lambda q: (q, q.bfloat16(), q), TypeError, "k is torch.bfloat16"),
+        (lambda q: (q, q, q.mT.contiguous().mT), ValueError, "v is not contiguous"),
+        (lambda q: (q[:, :, :100].clone(), q, q), ValueError, r"q is \(1, 4, 100, 128\)"),
+        (lambda q: (q[:, :3].clone(), q[:, :2].clone(), q[:, :2].clone()), ValueError, "3 heads"),
+        (lambda q: (q, q, q, False, "at once"), ValueError, "no way 'at once'; there are in turn"),
+    ],
+)
+def test_flash_specialised_refuses_in_one_clear_line(change, error: type, said: str) -> None:
+    with pytest.raises(error, match=f"^flash_specialised: .*{said}") as raised:
+        flash_specialised.attention(*change(torch.zeros(1, 4, 128, 128, dtype=torch.float16)))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("way", "between"), [("Overlapped", 66), ("PingPong", 0)])
+def test_exponentials_run_while_the_output_is_made(way: str, between: int) -> None:
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    name = f"flash<__half, 0, {way}>"
+    code, symbols = flash_specialised.KERNELS.cubin([name], "sm_90")
+    body = binary.split_functions(binary.run_cuobjdump("-sass", code))[symbols[name]]
+    loop = body[body.rindex("BAR.ARV") :]
+    _, first, second = loop.split("WARPGROUP.DEPBAR")[:3]
+    assert "HGMMA" not in first
+    assert first.count("MUFU.EX2") == between
+    assert second.count("MUFU.EX2") == 66 - between
+
+
+def test_no_product_of_the_gradients_waits_for_the_one_before() -> None:
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    code, symbols = backward.KERNELS.cubin(["backward<__half, 1>"], "sm_90")
+    [symbol] = symbols.values()
+    body = binary.split_functions(binary.run_cuobjdump("-sass", code))[symbol]
+    assert body.count("HGMMA") == 3 * 8 + 2 * 4 and body.count("WARPGROUP.ARRIVE") == 5
+    weights, gradients = body.split("WARPGROUP.DEPBAR.LE gsb0, 0x1")[1:3]
+    assert weights.count("MUFU.EX2") == 32  # under the products of values and dout
+    assert gradients.count("STSM") == 4  # under those of weights and dout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda dout, out, lse: (dout[..., ::2], out, lse), r"dout is .*\(1, 2, 128, 64\)"),
+        (lambda dout, out, lse: (dout, out.float(), lse), "out is torch.float32, .*; give what"),
+        (lambda dout, out, lse: (dout, out, lse.half()), "lse is torch.float16, .*; give what"),
+        (lambda dout, out, lse: (dout, out, lse[0]), r"lse is .*\(2, 128\)"),
+        (lambda dout, out, lse: (dout.mT, out, lse), "dout is not contiguous .*; give a copy"),
+    ],
+)
+def test_gradients_are_refused_in_one_clear_line(change: Callable, said: str) -> None:
+    x = torch.zeros(1, 2, 128, 128, dtype=torch.float16)
+    dout, out, lse = change(x, x, torch.zeros(1, 2, 128))
+    with pytest.raises(ValueError, match=f"^flash_specialised: {said}") as raised:
+        backward.gradients(dout, x, x[:, :1].contiguous(), x[:, 1:].contiguous(), out, lse)
+    assert "\n" not in str(raised.value)
 
 
 # flash_varlen: what its cases, which call the kernels, cannot see.

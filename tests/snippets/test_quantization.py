@@ -7,9 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from snippets.fp8_gemm import cases, fp8_gemm, quantise, tensor_core  # noqa: E402
+import papergpu  # noqa: E402
+
+from snippets.fp8_gemm import cases, fp8_gemm, hopper, quantise, tensor_core  # noqa: E402
 from snippets.quant_matmul import packing  # noqa: E402
 from snippets.quant_matmul import quant_matmul as ours  # noqa: E402
+from warpshelf.look import binary  # noqa: E402
 
 # fp8_gemm: special values, bounds against what was rounded, and what is refused.
 
@@ -91,10 +94,39 @@ def test_each_value_of_e4m3_is_kept() -> None:
     assert torch.equal(q.view(torch.uint8)[finite], codes.view(torch.uint8).view(2, 128)[finite])
 
 
-@pytest.mark.parametrize("how", ["naive", "pointers", "descriptors"])
+@pytest.mark.parametrize("how", ["naive", "pointers", "descriptors", "specialised"])
 def test_no_depth_gives_zeros(how: str) -> None:
     a, b, a_scale, b_scale = draw_fp8_operands(k=0)
     assert fp8_gemm.product(a, b, a_scale, b_scale, how=how).tolist() == [[0.0] * 24] * 20
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="says what papergpu launches for sm_90")
+@pytest.mark.parametrize(
+    ("how", "k", "promote", "named"),
+    [
+        ("specialised", 144, True, "hopper<1>"),
+        ("specialised", 144, False, "fp8_gemm_described"),  # its sums would end all the same
+        ("specialised", 145, True, "fp8_gemm_grouped"),  # no pairs, nor rows on 16 bytes
+        ("descriptors", 145, True, "fp8_gemm_grouped"),
+        ("naive", 145, True, "fp8_gemm_naive"),
+        (None, 144, True, "fp8_gemm_described"),  # few rows
+    ],
+)
+def test_what_a_way_cannot_take_it_leaves_to_another(how, k, promote, named) -> None:
+    a, b, *scales = draw_fp8_operands(k=k)
+    scales = scales if promote else [torch.tensor(1.0), torch.tensor(2.0)]
+    launched: list[papergpu.Launched] = []
+    with papergpu.on_launch(launched.append):
+        fp8_gemm.product(a, b, *scales, promote=promote, how=how)
+    assert [one.name for one in launched] == [named]
+
+
+def test_no_product_of_the_specialised_kernel_waits_for_the_one_before() -> None:
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+    code, symbols = hopper.KERNELS.cubin(["hopper<1>"], "sm_90")
+    [symbol] = symbols.values()
+    body = binary.split_functions(binary.run_cuobjdump("-sass", code))[symbol]
+    assert body.count("QGMMA") == 4 and body.count("WARPGROUP.ARRIVE") == 1
 
 
 @pytest.mark.exhaustive("shapes beyond its cases: offsets past 2**31")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from conftest import ROOT, Trial
+from hypothesis import strategies as st
 
 from warpshelf.live import quantities
 
@@ -173,3 +174,20 @@ def list_variations(name: str) -> list[dict[str, str]]:
             more = one["default"] * 2 or (1 if one["kind"] == "integer" else 0.5)
             found.append({one["name"]: quantities.format_input(one, min(more, one["most"]))})
     return found
+
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just(10**400)
+    | st.just(object()),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
+    ),
+    max_leaves=4,
+)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -452,3 +454,14 @@ def show_evidence(page: SnippetPage) -> str:
     """What the page of its evidence holds, without its head and foot."""
     text = fragments.render_evidence(page, None, "Home")
     return text.partition('<div id="evidence">\n')[2].rpartition("\n</div>\n</main>")[0]
+
+
+def plain_words(html: str) -> str:
+    """The text between all tags, with single spaces."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def table_rows(html: str) -> list[list[str]]:
+    """The words in each cell, row by row."""
+    found = re.findall(r"<tr.*?</tr>", html, re.DOTALL)
+    return [[plain_words(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in found]

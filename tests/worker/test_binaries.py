@@ -29,10 +29,10 @@ __global__ void scale(float* x, float by) {
 @pytest.fixture
 def compiled_scale(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The PTX of `scale<3>` for a target, and its symbol."""
-    from papergpu import nvrtc
+    from papergpu import compiler
 
-    unit = nvrtc.unit(SOURCE, None, (), request.param)
-    made = nvrtc.compiled(unit, ["scale<3>"])
+    unit = compiler.unit(SOURCE, None, (), request.param)
+    made = compiler.compiled(unit, ["scale<3>"])
     return made.ptx, made.symbols["scale<3>"]
 
 
@@ -60,18 +60,18 @@ def test_cuda_is_assembled_by_nvrtc(
 
 @pytest.mark.parametrize("compiled_scale", ["sm_90a"], indirect=True)
 def test_other_ptx_is_told_apart(compiled_scale: tuple[str, str]) -> None:
-    from papergpu import nvrtc
+    from papergpu import compiler
 
     ptx, symbol = compiled_scale
-    made = elf.embedded_ptx(nvrtc.binary(ptx))
+    made = elf.embedded_ptx(compiler.binary(ptx))
     assert kernel_views.same_ptx(made, ptx.splitlines())
     assert not kernel_views.same_ptx(made, ptx.replace("mul.f32", "add.f32").splitlines())
     assert not kernel_views.same_ptx(made, ptx.splitlines()[1:])
     assert not kernel_views.same_ptx([], ptx.splitlines())
     with pytest.raises(ValueError, match="was not made from CUDA"):
-        nvrtc.binary(ptx + "\n")
+        compiler.binary(ptx + "\n")
     with pytest.raises(ValueError, match="no kernel nothing"):
-        elf.kernel_code(nvrtc.binary(ptx), "nothing")
+        elf.kernel_code(compiler.binary(ptx), "nothing")
     assert symbol in ptx
 
 

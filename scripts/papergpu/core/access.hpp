@@ -2,16 +2,22 @@
 #pragma once
 #include "core.hpp"
 #include <algorithm>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 // The allocation that holds [lo, hi), or null.
 const Alloc* holder(Gang& g, u64 lo, u64 hi);
 
-// While it is there an access is known to be volatile, relaxed or ordered, if its flags say so (2 acquires or
-// releases, 4 strong).
+// While it is there an access is known to be volatile, relaxed or ordered, and of scope .cta, if its flags say so (2
+// acquires or releases, 4 strong, 8 narrow).
 struct Strong {
     Warp& w;
-    Strong(Warp& w, const Inst& i) : w(w) { w.strong = i.flags & 6; }
-    ~Strong() { w.strong = false; }
+    Strong(Warp& w, const Inst& i) : w(w) {
+        w.strong = i.flags & 6;
+        w.narrow = i.flags & 8;
+    }
+    ~Strong() { w.strong = w.narrow = false; }
 };
 
 // Where the lanes access memory, if that is simple: all the same bytes, at base; each those behind the
@@ -25,18 +31,58 @@ struct Where {
     alignas(64) u32 t[32];
 };
 
+// Whether n lanes hold first, first + step, and so on.
+template <class T> inline __attribute__((always_inline)) bool runs(const T* r, u32 n, T first, T step) {
+#ifdef __AVX2__  // compilers would reduce all lanes to one, by shuffles
+    __m256i due, more, off = _mm256_setzero_si256();
+    if constexpr (sizeof(T) == 8) {
+        const __m256i lanes = _mm256_setr_epi64x(0, 1, 2, 3);
+        due = _mm256_mul_epu32(lanes, _mm256_set1_epi64x(s64(step)));
+        due = _mm256_add_epi64(due, _mm256_set1_epi64x(s64(first)));
+        more = _mm256_set1_epi64x(s64(4 * step));
+    } else {
+        const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        due = _mm256_mullo_epi32(lanes, _mm256_set1_epi32(int(step)));
+        due = _mm256_add_epi32(due, _mm256_set1_epi32(int(first)));
+        more = _mm256_set1_epi32(int(8 * step));
+    }
+    for (u32 k = 0; k < n; k += 32 / sizeof(T)) {
+        off = _mm256_or_si256(off, _mm256_xor_si256(_mm256_loadu_si256((const __m256i*)(r + k)), due));
+        due = sizeof(T) == 8 ? _mm256_add_epi64(due, more) : _mm256_add_epi32(due, more);
+    }
+    return _mm256_testz_si256(off, off);
+#else
+    T off = 0;
+    for (u32 k = 0; k < n; ++k) off |= r[k] ^ (first + k * step);
+    return !off;
+#endif
+}
+
+// Whether none of 32 lanes is above `most`, or has one of these bits.
+inline __attribute__((always_inline)) bool within(const u32* t, u32 most, u32 bits) {
+#ifdef __AVX2__
+    const __m256i top = _mm256_set1_epi32(int(most)), low = _mm256_set1_epi32(int(bits));
+    __m256i off = _mm256_setzero_si256();
+    for (u32 k = 0; k < 32; k += 8) {
+        const __m256i x = _mm256_load_si256((const __m256i*)(t + k));
+        const __m256i over = _mm256_xor_si256(_mm256_max_epu32(x, top), top);
+        off = _mm256_or_si256(off, _mm256_or_si256(over, _mm256_and_si256(x, low)));
+    }
+    return _mm256_testz_si256(off, off);
+#else
+    u32 hi = 0, bad = 0;
+    for (int k = 0; k < 32; ++k) {
+        hi = std::max(hi, t[k]);
+        bad |= t[k];
+    }
+    return hi <= most && !(bad & bits);
+#endif
+}
+
 template <class T> inline __attribute__((always_inline)) Shape shape_of(const T* r, u32 n) {
     const T first = r[0];
-    T off = 0;
-    if (r[31] - first == T(31 * n)) {
-        for (u32 k = 0; k < 32; ++k) off |= r[k] ^ (first + k * n);
-        return off ? MIXED : ROW;
-    }
-    if (r[31] == first) {
-        for (u32 k = 0; k < 32; ++k) off |= r[k] ^ first;
-        return off ? MIXED : SAME;
-    }
-    return MIXED;
+    if (r[31] - first == T(31 * n)) return runs<T>(r, 32, first, n) ? ROW : MIXED;
+    return r[31] == first && runs<T>(r, 32, first, 0) ? SAME : MIXED;
 }
 
 // Tells checks and counters of an access.
@@ -73,12 +119,7 @@ inline __attribute__((always_inline)) bool locate(Warp& w, const Inst& i, u32 n,
                 const u32 f = t[first];
                 for (int k = 0; k < 32; ++k) t[k] = m >> k & 1 ? t[k] : f;
             }
-            u32 hi = 0, bad = 0;
-            for (int k = 0; k < 32; ++k) {
-                hi = std::max(hi, t[k]);
-                bad |= t[k];
-            }
-            if (bad & (n - 1) || u64(hi) + n > l.shared) return false;
+            if (n > l.shared || !within(t, u32(l.shared - n), n - 1)) return false;
         }
     } else {
         if ((i.space != GLOBAL && i.space != GENERIC) || i.base != WIDE) return false;

@@ -73,7 +73,7 @@ static inline void join(Clock& into, const Clock& from) {
 Flight& begin_flight(Warp& w, int lane);
 // Lands what threads of warp w, lanes m, have committed in bulk but for their `n` latest groups (or only reads its
 // sources); and all of cp.async that they had begun when the gang's order was `number`.
-void land_until(Warp& w, u32 m, u64 number);
+void land_until(Warp& w, u32 m, u64 number, bool waited = false);
 void land_bulk(Warp& w, u32 m, u32 n, bool only_read);
 void land_flight(Gang& g, size_t k);
 

@@ -10,12 +10,13 @@
 #include <mutex>
 #include <unordered_map>
 
-// How an access takes part in races: two that are STRONG or ATOMIC do not race; ASYNC is a copy that
-// landed on behalf of a warp, and of no lane.
+// How an access takes part in races: two that are STRONG or CHANGED, which is atomic, do not race, unless they are
+// of two blocks and one says NARROWLY that it is so for its block alone; ASYNC is a copy that landed on behalf of a
+// warp, and of no lane.
 // In global memory, SCALAR is a weak load of one place by all lanes: between warps of one block it and
 // an atomic pass, as every warp loads for itself what is one value to Triton's language (its tutorial on
 // layer norm reads a count so, and changes it by an atomic).
-enum Manner : u32 { WEAK, STRONG, CHANGED, ASYNC, SCALAR };
+enum Manner : u32 { WEAK, STRONG, CHANGED, ASYNC, SCALAR, NARROWLY = 8 };
 
 // What one warp did at one time with one instruction (for reads: the first one).
 struct Epoch {
@@ -28,6 +29,7 @@ struct Sync {
     std::vector<const Record*> log;
     std::unordered_map<u32, std::vector<u32>> of;  // of a gang: its places in the log
     std::unordered_map<u32, Clock> joined;         // of a gang: all that it released
+    std::unordered_map<u64, Clock> own;            // of a gang and a block of it: what that released for itself alone
 };
 struct Seen {
     Sync* sync;
@@ -95,19 +97,18 @@ struct Region {
     std::unique_ptr<std::atomic<struct Page*>[]> pages;  // three for each 4096 bytes: writes, reads, reads by others
     u64 count;
 };
-constexpr u32 PIECE = 1 << 20, PIECES = 4000;
 struct Tracked {
     u32 shift = 2;
     std::vector<Region> regions;
     std::atomic<u32> gangs{0}, epochs{64};
-    std::unique_ptr<std::atomic<Epoch*>[]> table;  // of PIECE epochs each
+    std::unique_ptr<std::atomic<Epoch*>[]> table;  // of EPOCHS each
     std::mutex atomics;                            // held while one is noted and done, and taken before `lock`
     std::mutex lock;                               // of the following
     std::unordered_map<u64, Sync*> syncs;
     std::deque<Sync> all;
     std::deque<Record> records;
     std::atomic<bool> any{false};
-    Tracked() : table(new std::atomic<Epoch*>[PIECES]()) {}
+    Tracked() : table(new std::atomic<Epoch*>[EPOCH_PIECES]()) {}
     ~Tracked();
 };
 
@@ -127,7 +128,7 @@ void shared_bytes(Warp& w, Block& b, u32 offset, u64 bytes, Access access, u32 m
 void global_access(Warp& w, u32 pc, const u64* at, u32 mask, u64 bytes, Access access, u32 manner);
 bool global_simple(Warp& w, u32 pc, u64 at, bool row, u32 bytes, Access access, u32 manner);
 void global_offsets(Warp& w, u32 pc, u64 base, const u32* at, u32 mask, u32 bytes, Access access, u32 manner);
-void orders_commit(Warp& w);
+void orders_commit(Warp& w, bool wide);
 bool orders_seen(Warp& w, const Epoch& e);
 const Epoch& epoch(Tracked& t, u32 id);
 

@@ -38,7 +38,10 @@ u32 next_time(Gang& g) {
 
 void tick(Warp& w) { own_time(w) = next_time(*w.block->gang); }
 
-u32 manner_of(const Warp& w, Access access) { return access == ATOMIC ? CHANGED : w.strong ? STRONG : WEAK; }
+u32 manner_of(const Warp& w, Access access, Space space) {
+    const u32 manner = access == ATOMIC ? CHANGED : w.strong ? STRONG : WEAK;
+    return manner | (w.narrow && manner && space == GLOBAL ? u32(NARROWLY) : 0);
+}
 
 }  // namespace
 
@@ -74,8 +77,7 @@ void check_warp_sync(Warp& w, u32 mask) {
     w.floor = 0;
 }
 
-void check_release(Warp& w, Clock& into) {
-    orders_commit(w);
+static void publish(Warp& w, Clock& into) {
     const u32 t = own_time(w);
     // Its time goes on to that of the gang: those that meet at a barrier then publish about the same.
     if (w.touched >= t) {
@@ -87,6 +89,11 @@ void check_release(Warp& w, Clock& into) {
         join(into, w.clock);
         own_time(w) = t;
     }
+}
+
+void check_release(Warp& w, Clock& into) {
+    orders_commit(w, true);
+    publish(w, into);
 }
 
 void check_acquire(Warp& w, const Clock& from) {
@@ -154,7 +161,7 @@ void check_begin(Block& b) {
         w->touched = 0;
         w->floor = w->within = c.time;
         w->clash = 0;
-        w->strong = w->compares = false;
+        w->strong = w->narrow = w->compares = false;
     }
 }
 
@@ -168,7 +175,7 @@ void check_effect(Warp& w) {
 
 void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Space space) {
     if (access != READ) check_effect(w);
-    const u32 manner = manner_of(w, access);
+    const u32 manner = manner_of(w, access, space);
     if (space == SHARED) {
         const Gang& g = *w.block->gang;
         if (g.held || g.proxies) async_touch(w, at, mask, bytes, access);
@@ -178,7 +185,7 @@ void check_access(Warp& w, const u64* at, u32 mask, int bytes, Access access, Sp
 
 void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access access, Space space) {
     if (access != READ) check_effect(w);
-    const u32 manner = manner_of(w, access);
+    const u32 manner = manner_of(w, access, space);
     if (space == SHARED) {
         const Gang& g = *w.block->gang;
         if (g.held || g.proxies) {
@@ -192,7 +199,7 @@ void check_offsets(Warp& w, u8* base, const u32* at, u32 mask, int bytes, Access
 
 void check_simple(Warp& w, u64 at, bool row, int bytes, Access access, Space space) {
     if (access != READ) check_effect(w);
-    const u32 manner = manner_of(w, access);
+    const u32 manner = manner_of(w, access, space);
     const Gang& g = *w.block->gang;
     if (space == SHARED && !g.held && !g.proxies)
         return shared_simple(w, w.pc, u32(at - u64(w.block->shared)), row, bytes, access, manner);
@@ -234,7 +241,8 @@ void check_bytes(Warp& w, const u8* at, u64 bytes, Access access, Space space) {
 //
 // A release appends a record to the log of its address; whoever acquires the address has seen the log
 // up to there. A relaxed atomic or a strong store releases what has been fenced before, and a relaxed
-// atomic or a strong load acquires as soon as a fence or a barrier follows.
+// atomic or a strong load acquires as soon as a fence follows; or a barrier, as in the programming guide's
+// sum by the last block. What says .cta is for its block alone.
 
 namespace {
 
@@ -281,16 +289,30 @@ Clock both(const Warp& w, const Clock& fenced) {
     return out;
 }
 
-void take(Warp& w, Sync& s, u32 upto) {  // the lock is held
+Sync& sync_at(Tracked& t, u64 at) {  // the lock is held
+    Sync*& s = t.syncs[at];
+    if (!s) s = &t.all.emplace_back();
+    return *s;
+}
+
+u64 own_block(const Warp& w) {
+    const Gang& g = *w.block->gang;
+    return u64(g.checker->gang) << 32 | u64(w.block - g.blocks.data());
+}
+
+// What was released there: by its own block, and if `wide` by others; the lock is held.
+void take(Warp& w, Sync& s, u32 upto, bool wide = true) {
     auto same = s.joined.find(checker(w).gang);
-    if (same != s.joined.end()) check_acquire(w, same->second);
-    import(w, &s, upto);
+    if (same != s.joined.end() && (wide || w.block->gang->blocks.size() == 1)) check_acquire(w, same->second);
+    auto own = s.own.find(own_block(w));
+    if (own != s.own.end()) check_acquire(w, own->second);
+    if (upto) import(w, &s, upto);
 }
 
 // All that w has done may be seen from here on: its own time moves on.
 void move_on(Warp& w) {
     Clock none;
-    check_release(w, none);
+    publish(w, none);
 }
 
 bool covers(const Record& r, const Epoch& e) {
@@ -299,7 +321,7 @@ bool covers(const Record& r, const Epoch& e) {
 
 }  // namespace
 
-void orders_commit(Warp& w) {
+void orders_commit(Warp& w, bool wide) {
     Checker& c = checker(w);
     auto& own = c.own[w.index];
     if (!own.pending_shared.empty()) {
@@ -311,13 +333,13 @@ void orders_commit(Warp& w) {
     }
     if (own.pending.empty()) return;
     std::lock_guard<std::mutex> held(tracked(w).lock);
-    for (const Seen& one : own.pending) take(w, *one.sync, one.upto);
-    own.pending.clear();
+    for (const Seen& one : own.pending) take(w, *one.sync, wide ? one.upto : 0, wide);
+    if (wide) own.pending.clear();
 }
 
 void check_fence(Warp& w, u32 scope) {
     if (!scope) return;
-    orders_commit(w);
+    orders_commit(w, scope > 1);
     Checker& c = checker(w);
     auto& f = c.fences[w.block - w.block->gang->blocks.data()];
     join(f.any, w.clock);
@@ -329,13 +351,19 @@ void check_publish(Warp& w, const u64* at, u32 mask, u32 order, Space space) {
     Checker& c = checker(w);
     Gang& g = *w.block->gang;
     auto& f = c.fences[w.block - g.blocks.data()];
-    const bool releases = order & 2;
+    const bool releases = order & 2, narrow = order & 8;
     if (!releases && f.any.empty()) return;
     u64 found[32];
     const u32 n = distinct(at, mask, found);
     if (space == SHARED) {
         const Clock clock = releases ? w.clock : both(w, f.any);
         for (u32 t = mask; t; t &= t - 1) join(c.shared[at[lowest(t)]], clock);
+    } else if (space == GLOBAL && narrow) {
+        Tracked& t = tracked(w);
+        const Clock clock = releases ? w.clock : both(w, f.any);
+        std::lock_guard<std::mutex> held(t.lock);
+        for (u32 k = 0; k < n; ++k) join(sync_at(t, found[k]).own[own_block(w)], clock);
+        t.any.store(true, std::memory_order_release);
     } else if (space == GLOBAL) {
         Tracked& t = tracked(w);
         const Clock near = releases ? w.clock : both(w, g.blocks.size() > 1 ? f.wide : f.any);
@@ -364,19 +392,18 @@ void check_publish(Warp& w, const u64* at, u32 mask, u32 order, Space space) {
             own.record = record = &t.records.back();
         }
         for (u32 k = 0; k < n; ++k) {
-            Sync*& s = t.syncs[found[k]];
-            if (!s) {
-                t.all.emplace_back();
-                s = &t.all.back();
-            }
-            join(s->joined[c.gang], near);
-            if (!s->log.empty() && s->log.back() == record) continue;
-            s->of[c.gang].push_back(u32(s->log.size()));
-            s->log.push_back(record);
+            Sync& s = sync_at(t, found[k]);
+            join(s.joined[c.gang], near);
+            if (g.blocks.size() > 1) join(s.own[own_block(w)], near);
+            if (!s.log.empty() && s.log.back() == record) continue;
+            s.of[c.gang].push_back(u32(s.log.size()));
+            s.log.push_back(record);
         }
         t.any.store(true, std::memory_order_release);
     }
-    if (releases) move_on(w);
+    if (!releases) return;
+    orders_commit(w, true);
+    move_on(w);
 }
 
 void check_obtain(Warp& w, const u64* at, u32 mask, u32 order, Space space) {
@@ -405,7 +432,7 @@ void check_obtain(Warp& w, const u64* at, u32 mask, u32 order, Space space) {
             before = key;
             auto it = t.syncs.find(key);
             if (it == t.syncs.end()) continue;
-            const u32 upto = u32(it->second->log.size());
+            const u32 upto = order & 8 ? 0 : u32(it->second->log.size());
             if (order & 1) {
                 take(w, *it->second, upto);
                 continue;
@@ -413,7 +440,7 @@ void check_obtain(Warp& w, const u64* at, u32 mask, u32 order, Space space) {
             bool had = false;
             for (Seen& one : own.pending)
                 if (one.sync == it->second) {
-                    one.upto = upto;
+                    one.upto = std::max(one.upto, upto);
                     had = true;
                 }
             if (!had) own.pending.push_back({it->second, upto});

@@ -1,5 +1,6 @@
 // Copies in bulk: cp.async.bulk and its reductions, st.async and st.bulk.
 #include "async.hpp"
+#include "checks.hpp"
 #include <algorithm>
 #include <limits>
 
@@ -329,7 +330,8 @@ void begin_copy(Warp& w, const Inst& i) {
     profiled(w, copied);
 }
 
-void land_lanes(Warp& w, Copy& c, u32 m) {
+// With `waited` the lanes themselves have waited for it: it is as if they wrote now, each for itself.
+void land_lanes(Warp& w, Copy& c, u32 m, bool waited) {
     Gang& g = *w.block->gang;
     const bool checks = launch_of(w).checks;
     for (u32 t = m; t; t &= t - 1) {
@@ -346,6 +348,7 @@ void land_lanes(Warp& w, Copy& c, u32 m) {
             async_wrote(g, to, c.bytes);
         }
     }
+    if (checks && waited) shared_access(w, c.pc, c.to, m, c.bytes, WRITE, WEAK);
     c.left &= ~m;
 }
 
@@ -362,17 +365,17 @@ void land_groups(Warp& w, u32 m, u32 n) {
             const int lane = lowest(t);
             if (c.group[lane] + n < a.groups[lane]) due |= 1u << lane;
         }
-        if (due) land_lanes(w, c, due);
+        if (due) land_lanes(w, c, due, true);
     }
     drop_landed(a);
 }
 
 }  // namespace
 
-void land_until(Warp& w, u32 m, u64 number) {
+void land_until(Warp& w, u32 m, u64 number, bool waited) {
     Async& a = *w.async;
     for (Copy& c : a.copies)
-        if (c.number <= number && c.left & m) land_lanes(w, c, c.left & m);
+        if (c.number <= number && c.left & m) land_lanes(w, c, c.left & m, waited);
     drop_landed(a);
 }
 
@@ -382,7 +385,7 @@ void commit(Warp& w, const Inst&) {
     for (u32 t = w.m; t; t &= t - 1) ++w.async->groups[lowest(t)];
 }
 void wait_group(Warp& w, const Inst& i) { land_groups(w, w.m, u32(i.imm)); }
-void wait_all(Warp& w, const Inst&) { land_until(w, w.m, ~0ull); }
+void wait_all(Warp& w, const Inst&) { land_until(w, w.m, ~0ull, true); }
 Add a1("cp.async", begin_copy), a2("cp.async.commit", commit), a3("cp.async.wait_group", wait_group),
     a4("cp.async.wait_all", wait_all);
 

@@ -4,10 +4,8 @@
 // 32 bits, 32 x 8 for 64 bits, 32 x 16 for 128 (the 32 low halves, then the 32 high ones), and one
 // 32-bit mask for a predicate. An instruction names registers by their byte in that memory.
 #pragma once
-#include <cstdint>
-#include <cstring>
+#include "portable.hpp"
 #include <cstdio>
-#include <cmath>
 #include <functional>
 #include <deque>
 #include <map>
@@ -17,19 +15,6 @@
 #include <type_traits>
 #include <vector>
 
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef __uint128_t u128;
-typedef int8_t s8;
-typedef int16_t s16;
-typedef int32_t s32;
-typedef int64_t s64;
-typedef __int128_t s128;
-typedef float f32;
-typedef double f64;
-typedef _Float16 f16;
 struct bf16 {
     u16 bits;
 };
@@ -54,10 +39,12 @@ enum Kind : u8 {
     MEET,     // SYNC, but a mask may name lanes that the block does not have
 };
 
-// One decoded instruction. Python writes arrays of these (papergpu/program.py has the same layout).
+// One decoded instruction. Python writes arrays of these (papergpu/program.py has the same layout); where a pointer
+// stands there are 8 bytes, however many it has.
 struct alignas(64) Inst {
     Handler run;
-    u32 d, a, b, c, e;  // registers, by their byte; 0 where there is none
+    alignas(8) u32 d;
+    u32 a, b, c, e;     // registers, by their byte; 0 where there is none
     s32 guard;          // the predicate's register, or -1
     s64 imm;
     u32 list, count;  // a piece of the launch's lists
@@ -129,7 +116,8 @@ struct Warp {
     u32 touched, floor;     // its time at its last access; all that is older than floor it has seen (0: to be computed)
     u32 within;             // what its lanes did before this they have all seen: known where floor is; checks only
     u32 clash;              // lanes that write what another thread wrote, with nothing between; checks only
-    bool strong, compares;  // of the access now: volatile, relaxed or ordered; its handler looks at `clash`
+    bool strong, narrow;  // of the access now: volatile, relaxed or ordered; of scope .cta
+    bool compares;        // its handler looks at `clash`
     bool done;
     struct Async* async;    // what it has in flight, owned by async.cpp
     struct Matrix* matrix;  // its products in flight, owned by matrix_group.cpp
@@ -185,19 +173,20 @@ struct Gang {
 
 // A launch, as Python gives it (papergpu/launch.py has the same layout).
 struct Launch {
-    const Inst* code;
-    const u32* lists;
-    const u8* constants;
-    const Alloc* allocs;
-    Count* counts;
-    const u8* params;
-    u8* globals;
-    u8* consts;
-    const u32* specials;
-    const u32* shared_constants;
-    void* shadow;
-    struct Sample* samples;  // room for two an instruction, where profile
-    u32 ncode, nconstants, nregs, shared, local, nallocs, nspecials, nshared_constants, nparams, nconsts;
+    alignas(8) const Inst* code;
+    alignas(8) const u32* lists;
+    alignas(8) const u8* constants;
+    alignas(8) const Alloc* allocs;
+    alignas(8) Count* counts;
+    alignas(8) const u8* params;
+    alignas(8) u8* globals;
+    alignas(8) u8* consts;
+    alignas(8) const u32* specials;
+    alignas(8) const u32* shared_constants;
+    alignas(8) void* shadow;
+    alignas(8) struct Sample* samples;  // room for two an instruction, where profile
+    alignas(8) u32 ncode;
+    u32 nconstants, nregs, shared, local, nallocs, nspecials, nshared_constants, nparams, nconsts;
     u32 grid[3], block[3], cluster[3];
     u32 static_shared, dynamic_shared, sm, tensor;
     u32 checks, profile, cooperative, schedule, threads, granule, global_granule, perturb, order;
@@ -260,10 +249,10 @@ template <class T, class F> static inline __attribute__((always_inline)) void ea
     alignas(64) Slot t[32];
     // One loop for whole and partial warps: half of what there is to compile.
     u8* const to = m == ~0u ? R + d : (u8*)t;
-    _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) put<T>(to, 0, l, f(l));
+    INDEPENDENT for (int l = 0; l < 32; ++l) put<T>(to, 0, l, f(l));
     if (m == ~0u) return;
     Slot* const all = (Slot*)(R + d);
-    _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l) all[l] = m >> l & 1 ? t[l] : all[l];
+    INDEPENDENT for (int l = 0; l < 32; ++l) all[l] = m >> l & 1 ? t[l] : all[l];
 }
 // HANDLERs of one, two and three operands of type T, called a, b, c, with a result of type D.
 #define UNARY(name, D, T, ...) \
@@ -288,12 +277,6 @@ static inline f32 widen(bf16 x) {
     f32 f;
     memcpy(&f, &u, 4);
     return f;
-}
-template <class To, class From> static inline To as(From x) {
-    static_assert(sizeof(To) == sizeof(From));
-    To t;
-    memcpy(&t, &x, sizeof t);
-    return t;
 }
 static inline const u32* list(const Warp& w, const Inst& i) { return w.launch->lists + i.list; }
 static inline Launch& launch_of(const Warp& w) { return *w.launch; }

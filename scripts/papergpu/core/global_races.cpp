@@ -72,8 +72,9 @@ void more_epochs(std::atomic<Epoch*>& piece);  // unless it has some
 namespace {
 
 std::mutex spare_lock;
-std::vector<Page*> spares[3];      // of 1, 2 and 4 bytes a cell, for the next launch
-std::vector<Epoch*> spare_epochs;  // of PIECE each: to have them zeroed by the kernel anew costs more than to fill them
+std::vector<Page*> spares[3];  // of 1, 2 and 4 bytes a cell, for the next launch
+std::vector<Epoch*>
+    spare_epochs;  // of EPOCHS each: to have them zeroed by the kernel anew costs more than to fill them
 
 Page* fresh_page(u32 shift) {
     Page* p = nullptr;
@@ -120,7 +121,7 @@ void more_epochs(std::atomic<Epoch*>& piece) {
             spare_epochs.pop_back();
         }
     }
-    if (!made) made = new Epoch[PIECE];
+    if (!made) made = new Epoch[EPOCHS];
     Epoch* none = nullptr;
     if (!piece.compare_exchange_strong(none, made)) delete[] made;
 }
@@ -157,7 +158,7 @@ Tracked::~Tracked() {
     for (Region& r : regions)
         for (u64 k = 0; k < 3 * r.count; ++k)
             if (Page* p = r.pages[k].load()) keep_page(p, shift);
-    for (u32 k = 0; k < PIECES && table[k].load(); ++k)
+    for (u32 k = 0; k < EPOCH_PIECES && table[k].load(); ++k)
         if (spare_epochs.size() < 2) spare_epochs.push_back(table[k]);
         else delete[] table[k].load();
 }
@@ -171,15 +172,15 @@ u32 new_epoch(Warp& w, u32 pc, u32 manner) {
     Tracked& t = tracked(w);
     if (c.ids == c.ids_end) {
         const u32 n = t.epochs.fetch_add(64);
-        if (n / PIECE + 1 >= PIECES) fault("the checks cannot follow so many accesses: launch without them");
-        auto& piece = t.table[n / PIECE];
+        if (n / EPOCHS + 1 >= EPOCH_PIECES) fault("the checks cannot follow so many accesses: launch without them");
+        auto& piece = t.table[n / EPOCHS];
         if (!piece.load(std::memory_order_acquire)) more_epochs(piece);
         c.ids = n;
         c.ids_end = n + 64;
     }
     const u32 id = c.ids++;
-    t.table[id / PIECE].load(std::memory_order_relaxed)[id % PIECE] = {c.gang,  own_time(w), w.block->linear,
-                                                                       w.index, pc,          manner};
+    t.table[id / EPOCHS].load(std::memory_order_relaxed)[id % EPOCHS] = {c.gang,  own_time(w), w.block->linear,
+                                                                         w.index, pc,          manner};
     return id;
 }
 
@@ -190,11 +191,12 @@ struct Touch {
     Tracked& t;
     u32 pc;
     Access access;
-    u32 manner, id;
+    u32 manner, narrowly, id;
     Checker::Own& own;
 
-    Touch(Warp& w, u32 pc, Access access, u32 manner)
-        : w(w), c(checker(w)), t(tracked(w)), pc(pc), access(access), manner(manner), own(c.own[w.index]) {
+    Touch(Warp& w, u32 pc, Access access, u32 how)
+        : w(w), c(checker(w)), t(tracked(w)), pc(pc), access(access), manner(how & 7), narrowly(how & NARROWLY),
+          own(c.own[w.index]) {
         const u32 time = own_time(w);
         if (access == READ) {
             auto& slot = own.reads[manner == SCALAR];
@@ -202,7 +204,7 @@ struct Touch {
             id = slot.id;
         } else {
             auto& slot = own.writes[pc % 8];
-            if (!slot.id || slot.time != time || slot.pc != pc) { slot = {new_epoch(w, pc, manner), time, pc}; }
+            if (!slot.id || slot.time != time || slot.pc != pc) { slot = {new_epoch(w, pc, how), time, pc}; }
             id = slot.id;
         }
     }
@@ -221,10 +223,12 @@ struct Touch {
         if (same) snprintf(who, sizeof who, "warp %u of this block", warp);
         else snprintf(who, sizeof who, "block (%u, %u, %u)", x, y, z);
         if (wrote && e.pc != ~0u) snprintf(where, sizeof where, " at @%u", e.pc);
+        const char* mend = "use atomics, or a release and an acquire between them, or two launches";
+        if (same) mend = "put a barrier between them";
+        else if (strong(manner) && strong(e.manner & 7))
+            mend = "one says .cta, so it is atomic for its block alone: say .gpu";
         snprintf(what, sizeof what, "%s byte %llu of $%u, which %s %s%s, and nothing orders the two: %s", verb(),
-                 (unsigned long long)(at - r.lo), r.name, who, wrote ? "wrote" : "has read", where,
-                 same ? "put a barrier between them"
-                      : "use atomics, or a release and an acquire between them, or two launches");
+                 (unsigned long long)(at - r.lo), r.name, who, wrote ? "wrote" : "has read", where, mend);
         auto& reader = same && !wrote ? c.own[e.warp] : own;
         // If the read came first, something may have come of it already.
         if (!same || (wrote ? access != READ : reader.effect >= e.time)) found(w, w.pc, lane, "%s", what);
@@ -242,10 +246,10 @@ struct Touch {
     static bool strong(u32 manner) { return manner == STRONG || manner == CHANGED; }
     bool harmless(u32 other) const {
         const Epoch& e = epoch(t, other);
-        if (e.block == w.block->linear &&
-            ((manner == SCALAR && e.manner == CHANGED) || (manner == CHANGED && e.manner == SCALAR)))
-            return true;
-        return strong(manner) && strong(e.manner);
+        const u32 how = e.manner & 7;
+        if (e.block != w.block->linear) return strong(manner) && strong(how) && !narrowly && !(e.manner & NARROWLY);
+        return (strong(manner) && strong(how)) || (manner == SCALAR && how == CHANGED) ||
+               (manner == CHANGED && how == SCALAR);
     }
     bool mine(u32 other) const {
         if (other < c.ids_begin) return false;  // and its epoch, which is far, need not be looked at
@@ -372,7 +376,7 @@ private:
 
 }  // namespace
 
-const Epoch& epoch(Tracked& t, u32 id) { return t.table[id / PIECE].load(std::memory_order_acquire)[id % PIECE]; }
+const Epoch& epoch(Tracked& t, u32 id) { return t.table[id / EPOCHS].load(std::memory_order_acquire)[id % EPOCHS]; }
 
 void global_access(Warp& w, u32 pc, const u64* at, u32 m, u64 bytes, Access access, u32 manner) {
     Tracked& t = tracked(w);
@@ -392,7 +396,7 @@ void global_access(Warp& w, u32 pc, const u64* at, u32 m, u64 bytes, Access acce
         if (r && first == last && at[first] + length <= r->hi && touch.again(*r, at[first], length)) continue;
         if (r && at[first] + length <= r->hi) touch.range(*r, at[first], length, first, bytes);
         else if (at[first] >= shared && at[first] < shared_end)
-            for (int k = first; k <= last; ++k) shared_access(w, pc, at, 1u << k, int(bytes), access, manner);
+            for (int k = first; k <= last; ++k) shared_access(w, pc, at, 1u << k, int(bytes), access, manner & 7);
         else if (r)
             for (int k = first; k <= last; ++k)
                 if (Region* one = region(touch.c, t, at[k])) touch.range(*one, at[k], bytes, k, bytes);

@@ -3,18 +3,21 @@
 #include "running.hpp"
 #include <atomic>
 #include <mutex>
-#include <sys/mman.h>
-#include <thread>
 
 // ---- Blocks that run at the same time: their memory, and how they begin.
 
 Memory::Memory(u64 bytes) : size(std::max<u64>(bytes, 4096)) {
-    void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) fault("no memory for %llu bytes of registers and shared memory", (unsigned long long)size);
-    at = (u8*)p;
+    at = reserve_zeros(size);
+    if (!at) fault("no memory for %llu bytes of registers and shared memory", (unsigned long long)size);
 }
 Memory::~Memory() {
-    if (at) munmap(at, size);
+    if (at) release_zeros(at, size);
+}
+
+u64 gang_blocks(const Launch& l) { return product(l.cooperative ? l.grid : l.cluster); }
+u64 gang_bytes(const Launch& l) {
+    const u64 warps = (product(l.block) + 31) / 32;
+    return gang_blocks(l) * (l.shared + l.tensor + warps * u64(l.nregs + 32 * l.local));
 }
 
 void begin(Resident& r, Launch& l, u64 number, Count* counts, Samples* samples) {
@@ -23,7 +26,7 @@ void begin(Resident& r, Launch& l, u64 number, Count* counts, Samples* samples) 
     g.samples = samples;
     g.ranks = samples->kept.data();
     const u32 per = product(l.cluster), threads = product(l.block), nwarps = (threads + 31) / 32;
-    const u32 n = l.cooperative ? product(l.grid) : per;
+    const u32 n = u32(gang_blocks(l));
     if (r.fresh) {
         g.launch = &l;
         g.blocks.resize(n);
@@ -139,9 +142,7 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
     std::vector<std::unique_ptr<Resident>> all, spare;
     Resident* now = nullptr;
     // As many at a time as a GPU could have, and as memory allows.
-    const u64 each =
-        u64(product(l.cluster)) * (l.shared + l.tensor + (product(l.block) + 31) / 32 * u64(l.nregs + 32 * l.local));
-    const u64 most = std::clamp<u64>((2ull << 30) / std::max<u64>(each, 1), 2, 2048);
+    const u64 most = std::clamp<u64>(ROOM / std::max<u64>(gang_bytes(l), 1), 2, 2048);
     // Each thread counts on its own, and adds what it has counted at the end.
     std::vector<Count> own(l.profile ? l.ncode : 0);
     Count* const counts = own.data();
@@ -193,7 +194,6 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
             }
         }
     } catch (const std::exception& e) {
-        const int lane = take_faulty_lane();
         std::lock_guard<std::mutex> held(lock);
         if (stop.exchange(true)) return;
         const Warp* w = now ? running(nullptr, false) : nullptr;
@@ -203,7 +203,7 @@ void work(Launch& l, std::atomic<u64>& next, const std::vector<u32>& order, u64 
                     w = &v;
                     break;
                 }
-        note_finding(l, w, w ? w->pc : 0, lane >= 0 ? u32(lane) : w && w->m ? u32(lowest(w->m)) : 0, e.what());
+        note_fault(l, w, e);
     }
 }
 
@@ -230,11 +230,7 @@ extern "C" int papergpu_launch(Launch* given) {
     Samples sampled(l.profile ? l.ncode : 0);
     const u64 n = std::max<u64>(1, std::min<u64>(l.threads, total));
     if (n == 1) work(l, next, order, total, stop, lock, sampled);
-    else {
-        std::vector<std::thread> pool;
-        for (u64 k = 0; k < n; ++k) pool.emplace_back([&] { work(l, next, order, total, stop, lock, sampled); });
-        for (auto& t : pool) t.join();
-    }
+    else on_threads(n, [&] { work(l, next, order, total, stop, lock, sampled); });
     if (l.profile) l.nsamples = sampled.write(l.samples);
     if (l.checks) check_end_launch(l);
     return stop ? 1 : l.error[0] ? 2 : 0;

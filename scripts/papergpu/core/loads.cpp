@@ -2,15 +2,12 @@
 #include "access.hpp"
 #include "checks.hpp"
 #include <algorithm>
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
 
 namespace {
 
 // After a load: what is acquired by it.
 void loaded(Warp& w, const Inst& i, const u64* A, Space space) {
-    if (i.flags & 6 && launch_of(w).checks) check_obtain(w, A, w.m, i.flags & 2 ? 1 : 0, space);
+    if (i.flags & 6 && launch_of(w).checks) check_obtain(w, A, w.m, i.flags >> 1 & 1 | i.flags & 8, space);
     if (i.flags & 6 && w.steps >= w.patience) {
         w.yield = true;
         w.patience = w.steps + 64;
@@ -72,17 +69,27 @@ template <class T, class D> inline __attribute__((always_inline)) void fetch(con
     } else if (v == 1) {
         D* d = to[0];
         if (at.shape == ROW) {
-            _Pragma("GCC ivdep") for (int k = 0; k < 32; ++k) d[k] = (D)x[k];
+            INDEPENDENT for (int k = 0; k < 32; ++k) d[k] = (D)x[k];
         } else gather<T, D>(s, at.t, d);
     } else if (sizeof(T) == 4 && sizeof(D) == 4 && v == 4) {
-        if (at.shape == MIXED) return transpose(s, at.t, (u32* const*)to);
+        if (at.shape == MIXED) {
+            const u32 *a = at.t, *b = a + 16;
+            if (!runs(a, 16, *a, 0u) || !runs(b, 16, *b, 0u)) return transpose(s, a, (u32* const*)to);
+            const T *x0 = (const T*)(s + *a), *x1 = (const T*)(s + *b);
+            for (u32 e = 0; e < 4; ++e) {
+                D *d = to[e], y0 = (D)x0[e], y1 = (D)x1[e];
+                for (int k = 0; k < 16; ++k) d[k] = y0;
+                for (int k = 16; k < 32; ++k) d[k] = y1;
+            }
+            return;
+        }
         alignas(64) u32 t[32];
         for (int k = 0; k < 32; ++k) t[k] = 16 * k;
         transpose(s, t, (u32* const*)to);
     } else if (v == 2) {
         D *d0 = to[0], *d1 = to[1];
         if (at.shape == ROW) {
-            _Pragma("GCC ivdep") for (int k = 0; k < 32; ++k) {
+            INDEPENDENT for (int k = 0; k < 32; ++k) {
                 d0[k] = (D)x[2 * k];
                 d1[k] = (D)x[2 * k + 1];
             }
@@ -120,7 +127,7 @@ template <class T, class D> void load_any(Warp& w, const Inst& i) {
 }
 
 // T in memory, D in the register: lists[k] is the register of element k. flags: 2 acquire or release,
-// 4 volatile, or ordered at all.
+// 4 volatile, or ordered at all, 8 within a block alone.
 template <class T, class D> void load(Warp& w, const Inst& i) {
     Where at;
     const u32 v = i.count;
@@ -209,7 +216,7 @@ Space store_addresses(Warp& w, const Inst& i, u64* A, int bytes) {
     w.compares = launch_of(w).checks;
     const Space space = addresses(w, i, A, bytes, WRITE);
     w.compares = false;
-    if (i.flags & 6 && launch_of(w).checks) check_publish(w, A, w.m, i.flags & 2, space);
+    if (i.flags & 6 && launch_of(w).checks) check_publish(w, A, w.m, i.flags & 10, space);
     return space;
 }
 // Before a store: what it would change of another thread's, with nothing between.
@@ -269,7 +276,7 @@ inline __attribute__((always_inline)) void side_by_side(const u8* R, const u32* 
     if (v == 4) {
         const D *a = (const D*)(R + q[0]), *b = (const D*)(R + q[1]), *c = (const D*)(R + q[2]),
                 *d = (const D*)(R + q[3]);
-        _Pragma("GCC ivdep") for (int k = 0; k < 32; ++k) {
+        INDEPENDENT for (int k = 0; k < 32; ++k) {
             to[4 * k] = (T)a[k];
             to[4 * k + 1] = (T)b[k];
             to[4 * k + 2] = (T)c[k];
@@ -277,7 +284,7 @@ inline __attribute__((always_inline)) void side_by_side(const u8* R, const u32* 
         }
     } else if (v == 2) {
         const D *a = (const D*)(R + q[0]), *b = (const D*)(R + q[1]);
-        _Pragma("GCC ivdep") for (int k = 0; k < 32; ++k) {
+        INDEPENDENT for (int k = 0; k < 32; ++k) {
             to[2 * k] = (T)a[k];
             to[2 * k + 1] = (T)b[k];
         }
@@ -338,7 +345,7 @@ template <class T, class D> void store_at(Warp& w, const Inst& i, const Where& a
         const D* s = (const D*)(R + q[0]);
         if (row) {
             T* x = (T*)at.base;
-            _Pragma("GCC ivdep") for (int k = 0; k < 32; ++k) x[k] = (T)s[k];
+            INDEPENDENT for (int k = 0; k < 32; ++k) x[k] = (T)s[k];
         } else if (m == ~0u) {
 #pragma GCC unroll 8
             for (int k = 0; k < 32; ++k) *(T*)(at.base + at.t[k]) = (T)s[k];
@@ -415,9 +422,10 @@ template <class T, class F> void atomic(Warp& w, const Inst& i, F f) {
     // has seen the others there, and may then use it as its own.
     std::unique_lock<std::mutex> in_turn;
     if (l.checks && l.threads > 1) in_turn = std::unique_lock(tracked(w).atomics);
+    const Strong scope(w, i);
     const Space space = addresses(w, i, A, sizeof(T), ATOMIC);
     u8* R = w.R;
-    if (l.checks) check_publish(w, A, w.m, i.flags & 3, space);
+    if (l.checks) check_publish(w, A, w.m, i.flags & 11, space);
     typedef std::conditional_t<sizeof(T) == 8, u64, std::conditional_t<sizeof(T) == 4, u32, u16>> Bits;
     const bool alone = l.threads <= 1 || space == SHARED;
     for (u32 t = w.m; t; t &= t - 1) {
@@ -436,7 +444,7 @@ template <class T, class F> void atomic(Warp& w, const Inst& i, F f) {
         }
         if (i.d) put<T>(R, i.d, k, as<T>(before));
     }
-    if (l.checks) check_obtain(w, A, w.m, i.flags & 3, space);
+    if (l.checks) check_obtain(w, A, w.m, i.flags & 11, space);
     // Whoever changes the same place over and over may be waiting for somebody.
     if (i.flags & 4) w.yield = true;
 }

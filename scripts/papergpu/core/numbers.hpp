@@ -7,16 +7,6 @@
 enum Rounding : u32 { RN, RZ, RM, RP, RNA };
 enum { FTZ = 1, SAT = 2, RELU = 4, SATFINITE = 8, STRICT = 16, ABS = 32, XORSIGN = 64 };  // STRICT is .NaN
 
-// One of two by arithmetic: where a loop shall vectorise, a branch that the compiler makes of `?:` must not stand.
-static inline u32 choose(bool c, u32 x, u32 y) {
-    const u32 m = 0 - u32(c);
-    return (x & m) | (y & ~m);
-}
-static inline u64 choose(bool c, u64 x, u64 y) {
-    const u64 m = 0 - u64(c);
-    return (x & m) | (y & ~m);
-}
-
 static inline f32 canonical(f32 x) { return x == x ? x : as<f32>(0x7fffffffu); }
 static inline f64 canonical(f64 x) { return x == x ? x : as<f64>(0x7ff8000000000000ull); }
 // A subnormal number becomes a zero of its sign.
@@ -28,11 +18,6 @@ static inline f64 flushed(f64 x) { return x; }
 // Between 0 and 1; NaN and -0 become +0.
 template <class T> static inline T saturated(T x) { return x > T(0) ? x < T(1) ? x : T(1) : T(0); }
 
-static inline f32 from_half(u32 h) {
-    const u32 e = h & 0x7fff;
-    const u32 tiny = as<u32>(f32(s32(e)) * 0x1p-24f), u = choose(e < 0x400, tiny, (e << 13) + 0x38000000u);
-    return as<f32>(u | choose(e >= 0x7c00, 0x7f800000u, 0u) | (h & 0x8000) << 16);
-}
 static inline f32 from_brain(u32 b) { return as<f32>(b << 16); }
 
 // The magnitude u (bits of a float, finite) in E exponent bits of that bias and M mantissa bits. The
@@ -66,13 +51,7 @@ static inline u32 to_brain(f32 x, u32 mode = RN, bool finite = false) {
     if (finite && q == 0x7f80) q = 0x7f7f;
     return m > 0x7f800000u ? 0x7fff : q | (negative ? 0x8000u : 0);
 }
-// The nearest f16 and bf16, quicker than by any mode.
-static inline u32 half_of(f32 x) {
-    const u32 u = as<u32>(x) & 0x7fffffffu, sign = as<u32>(x) >> 16 & 0x8000;
-    const u32 normal = (u + 0xc8000fffu + (u >> 13 & 1)) >> 13, tiny = as<u32>(as<f32>(u) + 0.5f) - 0x3f000000u;
-    const u32 q = choose(u < 0x38800000u, tiny, choose(u >= 0x47800000u, 0x7c00u, normal));
-    return choose(u > 0x7f800000u, 0x7fffu, q | sign);
-}
+// The nearest bf16, and f16 of a double, quicker than by any mode.
 static inline u32 brain_of(f32 x) {
     const u32 u = as<u32>(x), q = (u + 0x7fff + (u >> 16 & 1)) >> 16;
     return choose((u & 0x7fffffffu) > 0x7f800000u, 0x7fffu, q);
@@ -90,13 +69,6 @@ static inline u32 brain_of(f64 x) {
               tiny = as<u64>(as<f64>(u) + 0x1p-81) - as<u64>(0x1p-81);
     const u64 q = choose(u < as<u64>(0x1p-126), tiny, choose(u >= as<u64>(0x1p128), u64(0x7f80), normal));
     return u32(choose(u > 0x7ff0000000000000ull, u64(0x7fff), q | sign));
-}
-// a sum in double, its last bit odd where something was lost of it.
-static inline f64 sum_odd(f64 a, f64 b) {
-    const f64 s = a + b, back = s - a, lost = (a - (s - back)) + (b - back);
-    const u64 u = as<u64>(s), less = as<u64>(lost) >> 63 ^ u >> 63;  // 1 where the sum is too large
-    const u64 o = (u - less) | 1;
-    return as<f64>(choose(bool((lost != 0) & (s - s == 0)), o, u));
 }
 // Rounded to odd, so that a second rounding is right in any mode.
 static inline f32 odd(f64 x) {

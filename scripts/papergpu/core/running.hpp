@@ -82,6 +82,8 @@ Turn run(Warp& w, u64 quantum);
 u32 special(const Launch& l, const Warp& w, u32 which, u32 lane);
 // Keeps a finding, if it is the first of its launch.
 void note_finding(Launch& l, const Warp* w, u32 pc, u32 lane, const char* what);
+// The same of what was thrown while a warp, or none that is known, had its turn.
+void note_fault(Launch& l, const Warp* w, const std::exception& error);
 void thread_at(const Launch& l, const Warp& w, u32 lane, u32* at);  // its %tid
 
 // ---- launch.cpp: blocks that run at the same time, with their memory
@@ -97,14 +99,14 @@ struct Resident {
     std::unique_ptr<Memory> memory;
     bool fresh = true;
 };
+// Blocks of a gang of the launch, and bytes that they take.
+u64 gang_blocks(const Launch& l);
+u64 gang_bytes(const Launch& l);
 // Blocks of the gang: `number`-th of the launch.
 void begin(Resident& r, Launch& l, u64 number, Count* counts, Samples* samples);
 
 // ---- barriers.cpp
 [[noreturn]] void deadlock(Gang& g);  // a finding that says who waits for what
-
-// ---- turn.cpp
-int take_faulty_lane();  // the lane that fault_lane named in this thread, or -1; it is forgotten then
 
 // ---- barriers.cpp
 Warp* running(Warp* set, bool write);  // the warp whose turn it is in this thread, or null

@@ -2,6 +2,7 @@
 #include "running.hpp"
 #include <cstdarg>
 #include <mutex>
+#include <utility>
 
 // ---- How a finding ends a launch: it is thrown, and says in words what happened.
 
@@ -10,12 +11,6 @@ namespace {
 thread_local int faulty_lane = -1;
 
 }  // namespace
-
-int take_faulty_lane() {
-    const int lane = faulty_lane;
-    faulty_lane = -1;
-    return lane;
-}
 
 void fault(const char* format, ...) {
     char text[800];
@@ -47,6 +42,11 @@ void note_finding(Launch& l, const Warp* w, u32 pc, u32 lane, const char* what) 
         thread_at(l, *w, lane, l.fault_thread);
     }
     snprintf(l.error, sizeof l.error, "%s", what);
+}
+
+void note_fault(Launch& l, const Warp* w, const std::exception& error) {
+    const int lane = std::exchange(faulty_lane, -1);
+    note_finding(l, w, w ? w->pc : 0, lane >= 0 ? u32(lane) : w && w->m ? u32(lowest(w->m)) : 0, error.what());
 }
 
 void found(const Warp& w, u32 pc, int lane, const char* format, ...) {

@@ -117,6 +117,11 @@ def encode_program(decoder: KernelDecoder, kernel: Function, module: Module) -> 
             for one in fused
             for a, b, c in [one.operands]
         ],
+        named=[
+            (name, one.type, one.at, one.first, one.last)
+            for name, one in writer.named
+            if one.at >= 0
+        ],
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from papergpu.decode import alu, async_copies, control, matrix, memory, tcgen05
 from papergpu.errors import Unsupported
 from papergpu.forms import Matched, UnknownForm, find_form
-from papergpu.ir import Label, Register, Scope, Symbol, register_bytes
+from papergpu.ir import Label, Scope, Symbol
 from papergpu.program import BIT, BRANCH, GENERIC, LOCAL, LONG, PARAM, SHARED
 from papergpu.syntax_tree import (
     Address,
@@ -118,6 +118,13 @@ class KernelDecoder:
         for name, at, _ in self.parameters:
             symbols[name] = Symbol(PARAM, at)
         self.writer = Writer(symbols)
+        self.addresses = function_addresses(module)
+        self.taken = self.functions.keys() & globals_.functions
+        callable_ = self.functions.keys() & self.addresses.keys()
+        for item in module.iterate_instructions() if callable_ else ():
+            if item.opcode in ("mov", "st", "cvta"):
+                names = {operand.text for operand in item.operands if isinstance(operand, Name)}
+                self.taken |= names & callable_
         for one in self.find_shared_variables(module, kernel):
             if one.count == 0 or "extern" in one.linkage:
                 self.open.append(one)
@@ -140,33 +147,29 @@ class KernelDecoder:
             for one in self.open:
                 symbols[one.name] = Symbol(SHARED, self.static)
         self.calling: list[str] = [kernel.name]
-        self.addresses = function_addresses(module)
-        self.taken = self.functions.keys() & globals_.functions
-        callable_ = self.functions.keys() & self.addresses.keys()
-        for item in module.iterate_instructions() if callable_ else ():
-            if item.opcode in ("mov", "st", "cvta"):
-                names = {operand.text for operand in item.operands if isinstance(operand, Name)}
-                self.taken |= names & callable_
         for name in self.taken:
             symbols.setdefault(name, Symbol(GENERIC, self.addresses[name]))
 
     def find_shared_variables(self, module: Module, kernel: Function) -> list[Variable]:
-        """Those of the module, and those within the functions that the kernel reaches."""
-        found = [one for one in module.variables if one.space == "shared"]
-        waiting, seen = [kernel], {kernel.name}
+        """Those within the functions that the kernel reaches, and those of the module they name."""
+        found = list[Variable]()
+        waiting, named = [kernel], {kernel.name}
         while waiting:
             one = waiting.pop(0)
             assert one.body is not None
             for item in _iterate_items(one.body):
                 if isinstance(item, Variable) and item.space == "shared":
                     found.append(item)
-                elif isinstance(item, Instruction) and item.opcode == "call":
-                    for operand in item.operands:
-                        name = operand.text if isinstance(operand, Name) else ""
-                        if name in self.functions and name not in seen:
-                            seen.add(name)
+                elif isinstance(item, Instruction):
+                    for name in _operand_names(item.operands):
+                        if name in self.functions and name not in named:
                             waiting.append(self.functions[name])
-        return found
+                        named.add(name)
+        reached = [one for one in module.variables if one.space == "shared"]
+        # A pointer, which may lie in memory, reaches functions that nobody names here.
+        if not self.taken:
+            reached = [one for one in reached if one.name in named]
+        return reached + found
 
     def decode_block(self, block: Block, scope: Scope | None = None) -> None:
         scope = scope or Scope()
@@ -193,7 +196,7 @@ class KernelDecoder:
             if one.range is not None:
                 scope.ranges[one.name] = (kind, one.range)
             else:
-                scope.registers[one.name] = Register(register_bytes(kind), kind)
+                self.writer.name_register(scope, one.name, kind)
         elif one.space in ("local", "param"):
             at = align_offset(-(-self.writer.local // 8) * 8, one)
             scope.symbols[one.name] = Symbol(LOCAL, at)

@@ -16,6 +16,11 @@ def _address_space(found: Matched) -> int:
     return parse_space(found.slots.get("s", ""))
 
 
+def _scope_flag(one: Instruction) -> int:
+    """8 if what is ordered is so among the threads of a block alone."""
+    return 8 if "cta" in one.modifiers else 0
+
+
 @register_rule("ld", "ldu")
 def decode_ld(writer: Writer, one: Instruction, found: Matched) -> None:
     kind = found.slots["t"]
@@ -24,6 +29,7 @@ def decode_ld(writer: Writer, one: Instruction, found: Matched) -> None:
     size = type_bits(kind)
     order = found.slots.get("o", "")
     flags = (2 if order == "acquire" else 0) | (4 if order and order != "weak" else 0)
+    flags |= _scope_flag(one)
     if size == 128:
         writer.emit("ld.b128", writes=targets, flags=flags, **fields)
         return
@@ -49,6 +55,7 @@ def decode_st(writer: Writer, one: Instruction, found: Matched) -> None:
     given = [writer.source(part, kind) for part in writer.vector_items(one.operands[1])]
     order = found.slots.get("o", "")
     flags = (2 if order == "release" else 0) | (4 if order and order != "weak" else 0)
+    flags |= _scope_flag(one)
     if size == 128:
         writer.emit("st.b128", reads=given, flags=flags, **fields)
         return
@@ -76,6 +83,7 @@ def decode_atom(writer: Writer, one: Instruction, found: Matched) -> None:
     flags = ORDERS[order]
     if operation in ("cas", "exch") or flags:
         flags |= 4
+    flags |= _scope_flag(one)
     space = fields["space"]
     writer.note_access(space, type_bits(kind) // 8)
     shown = kind

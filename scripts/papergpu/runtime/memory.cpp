@@ -56,24 +56,6 @@ cudaError_t give_back(void* at, const char* call) {
     return keep(cudaSuccess);
 }
 
-// Whether `size` bytes may be read or written there by a copy; what is not ours is the host's.
-bool may_touch(const char* call, const void* at, size_t size, const char* does) {
-    if (!is_ours(at) || !size || address(at) < BASE + VARIABLES) return true;
-    std::unique_lock hold(lock);
-    auto one = find_in(blocks, address(at));
-    if (one != blocks.end() && address(at) + size <= one->first + one->second.size) return true;
-    auto gone = find_in(freed, address(at));
-    hold.unlock();
-    if (one != blocks.end())
-        wrong("%s %s %zu bytes at byte %zu of allocation #%zu, which has %zu; copy less, or allocate more", call, does, size,
-              size_t(address(at) - one->first), size_t(one->second.number), size_t(one->second.size));
-    else if (gone != freed.end())
-        wrong("%s %s allocation #%zu after it was freed; free it later", call, does, size_t(gone->second.number));
-    else
-        wrong("%s %s %p, where nothing is allocated; pass what cudaMalloc gave", call, does, at);
-    return false;
-}
-
 bool on_device(const void* at) {
     if (!is_ours(at)) return false;
     const Block* one = find_block(at);
@@ -93,7 +75,7 @@ cudaError_t copy_now(const char* call, void* to, const void* from, size_t size, 
     memmove(to, from, size);
     if (is_ours(to)) {
         if (on_device(from)) memmove(shadow(to), shadow(from), size);
-        else memset(shadow(to), 1, size);
+        else mark_written(to, size);
     }
     return cudaSuccess;
 }
@@ -109,7 +91,7 @@ cudaError_t fill_now(const char* call, void* at, int value, size_t size) {
     if (!is_ours(at) && size) return wrong("%s: %p is on the host; pass what cudaMalloc gave", call, at);
     if (!may_touch(call, at, size, "writes")) return cudaErrorInvalidValue;
     memset(at, value, size);
-    memset(shadow(at), 1, size);
+    mark_written(at, size);
     return cudaSuccess;
 }
 
@@ -122,6 +104,25 @@ cudaError_t fill_rows(const char* call, char* at, size_t pitch, int value, size_
 }  // namespace
 
 bool is_ours(const void* at) { return address(at) - BASE < SIZE; }
+
+void mark_written(const void* at, size_t size) { memset(shadow(at), 1, size); }
+
+bool may_touch(const char* call, const void* at, size_t size, const char* does) {
+    if (!is_ours(at) || !size || address(at) < BASE + VARIABLES) return true;
+    std::unique_lock hold(lock);
+    auto one = find_in(blocks, address(at));
+    if (one != blocks.end() && address(at) + size <= one->first + one->second.size) return true;
+    auto gone = find_in(freed, address(at));
+    hold.unlock();
+    if (one != blocks.end())
+        wrong("%s %s %zu bytes at byte %zu of allocation #%zu, which has %zu; copy less, or allocate more", call, does, size,
+              size_t(address(at) - one->first), size_t(one->second.number), size_t(one->second.size));
+    else if (gone != freed.end())
+        wrong("%s %s allocation #%zu after it was freed; free it later", call, does, size_t(gone->second.number));
+    else
+        wrong("%s %s %p, where nothing is allocated; pass what cudaMalloc gave", call, does, at);
+    return false;
+}
 
 const Block* find_block(const void* at, u64* begin) {
     std::lock_guard hold(lock);

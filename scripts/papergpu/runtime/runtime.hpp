@@ -20,7 +20,7 @@ const u64 ALIGN = 512;
 
 // ---- the other process
 
-enum Kind : u32 { HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG };
+enum Kind : u32 { HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG, MULTIPLY };
 
 // The bytes of a message, one after the other.
 struct Message {
@@ -63,3 +63,6 @@ struct Block {
 // The allocation that holds an address, and where it begins; null if none does.
 const Block* find_block(const void* at, u64* begin = nullptr);
 bool is_ours(const void* at);
+// Whether `size` bytes may be read or written there by a call; what is not ours is the host's.
+bool may_touch(const char* call, const void* at, size_t size, const char* does);
+void mark_written(const void* at, size_t size);

@@ -62,7 +62,7 @@ class SnippetRun:
         """Why nothing of this snippet can run on this machine."""
         if self.snippet.uses_triton and self.machine["triton"] is None:
             return "Triton is not installed; it exists for Linux only"
-        if self.on_cpu and self.snippet.cuda_path and not self.machine["os"].startswith("Linux"):
+        if self.on_cpu and self.snippet.has_cuda and not self.machine["os"].startswith("Linux"):
             return "without a GPU its PTX is executed, which needs Linux"
         for module in self.snippet.needs.get("modules", ()):
             if find_spec(module) is None:
@@ -246,7 +246,7 @@ class SnippetRun:
 
 
 def is_compiled(snippet: Snippet) -> bool:
-    return snippet.uses_triton or snippet.cuda_path is not None
+    return snippet.uses_triton or snippet.has_cuda
 
 
 def job_details(
@@ -269,7 +269,7 @@ def job_details(
         "id": snippet.id,
         "kind": snippet.kind,
         "needs": snippet.needs,
-        "has_cuda": snippet.cuda_path is not None,
+        "has_cuda": snippet.has_cuda,
         "places": snippet.places,
         "machine": machine,
         "target": target,

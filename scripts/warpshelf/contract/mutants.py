@@ -24,13 +24,17 @@ from warpshelf.core.project import Project
 
 FOLDER = "tests/snippets/mutants"
 FEWEST = 4  # mutants of a kernel
+SOURCES = (".py", ".cu", ".cuh")
 SHAPE = [{"name": str, "find": str, "replace": str, "count?": int, "file?": str}]
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: all `count` places where `find` stands in a file of the snippet's folder."""
+    """One change: all `count` places where `find` stands in a file of the snippet's folder.
+
+    Without a name that file is `<id>.py`, or else the first that has it.
+    """
 
     name: str
     find: str
@@ -90,8 +94,17 @@ def load_mutants(snippet: Snippet) -> tuple[list[Mutant], list[Finding]]:
         mend = "write name, find and replace; count and file where needed"
         return [], [Finding(where, start, wrong, mend)]
     lines = [item.start_mark.line + 1 for item in node.value] if node is not None else []
+    texts = {
+        path.name: path.read_text(encoding="utf-8-sig", errors="replace")
+        for path in (snippet.path, *sorted(snippet.folder.iterdir()))
+        if path.suffix in SOURCES
+    }
+
+    def first_with(text: str) -> str:
+        return next((name for name, whole in texts.items() if text in whole), snippet.path.name)
+
     made = [
-        Mutant(**{"file": snippet.path.name, **row, "listed": where, "line": line})
+        Mutant(**{"file": first_with(row["find"]), **row, "listed": where, "line": line})
         for row, line in zip(rows, lines, strict=True)
     ]
     seen: set[str] = set()

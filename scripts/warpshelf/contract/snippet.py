@@ -85,6 +85,11 @@ class Snippet:
         return path if path.is_file() else None
 
     @property
+    def has_cuda(self) -> bool:
+        """Whether it launches CUDA C++: of its own file, or of one of its modules."""
+        return any(self.folder.glob("*.cu"))
+
+    @property
     def modules(self) -> list[Path]:
         """Further files of code beside it, which it imports or compiles: `tiles.py`, `wmma.cu`."""
         known = {self.path, self.cases_path, self.cuda_path, self.folder / digest.FORM_FILE}

@@ -6,7 +6,7 @@ least that the launch takes there. It is no estimate: bank conflicts of register
 memory beyond L1 come on top, and pipes do not always work at the same time. Of waiting only that
 counts which no block with wgmma is spared: for the copies of its operands, and for what is left
 behind its products. Held against published timings in tests/look/published_sgemm.py, and against an
-H200's in tests/look/measured_bounds.py.
+H200's in tests/look/test_measured_bounds.py.
 
 What an SM does in a cycle is as NVIDIA publishes it. Where two publications differ the higher
 figure stands here, since a bound must not be too high. What is not published is left out.

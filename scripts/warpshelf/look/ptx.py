@@ -12,7 +12,7 @@ from pathlib import Path
 
 from warpshelf.contract import architectures
 from warpshelf.look import binary
-from warpshelf.look.view import Code
+from warpshelf.look.view import Code, View
 from warpshelf.look.work import describe_code
 
 HEAD = re.compile(r"(?:\.\w+\s+)*\.(entry|func)\b(?:\s*\([^)]*\))?\s*([\w$]+)")
@@ -21,6 +21,9 @@ LABEL = re.compile(r"([%$\w]+):")
 REGISTER = re.compile(r"%([a-z]+)(\d+)\b")
 DISTANCE = re.compile(r"%([a-z]+)([+-]\d+)")
 BOTH_SHARED = re.compile(r".*\bwgmma\.mma_async[^{]*\{[^}]*\}\s*,\s*%")
+# The types of registers by what compilers call them; a view leaves their declarations out.
+TYPES = {"p": "pred", "rs": "b16", "r": "b32", "f": "f32", "rd": "b64", "fd": "f64",
+             "rq": "b128"}  # fmt: skip
 SPARE = re.compile(r"\.(?:loc|file|pragma|reg|maxntid|reqntid|minnctapersm|section|b8|b32|b64)\b")
 
 
@@ -202,3 +205,41 @@ def _run_assembler(tool: str, one: PtxModule, arch: str) -> bytes:
             said = SAID.findall(done.stderr or done.stdout) or [f"status {done.returncode}"]
             raise ValueError(said[0].strip())
         return made.read_bytes()
+
+
+def rebuild_module(view: View) -> str:
+    """A module with the kernel of a view: what `kernel_lines` has left out is put back.
+
+    Registers are declared by what compilers call them, lines of the source named, and dynamic
+    memory, which stands outside, is declared.
+    """
+    lines: Sequence[str] = view["ptx"]["text"]
+    text = "\n".join(lines)
+    most: dict[str, int] = {}
+    for kind, number in REGISTER.findall(text):
+        most[kind] = max(most.get(kind, 0), int(number))
+    declared = [
+        f".reg .{TYPES[kind]} %{kind}<{top + 1}>;" for kind, top in most.items() if kind in TYPES
+    ]
+    # Registers of inline assembly have names of their own; dynamic memory is declared outside.
+    for what, kind in (("(?:try_wait|setp)", "pred"), ("mapa", "b32")):
+        own = re.findall(rf"{what}[.]\S* ([a-z]\w*),", text)
+        declared += [f".reg .{kind} {one};" for one in sorted({*own})]
+    named = {*re.findall(r"mov\.\w+ %\w+, ([A-Za-z_][\w$]*);", text)}
+    dynamic = [one for one in sorted(named) if not re.search(rf"\.b8 {re.escape(one)}\b", text)]
+    where = [line["at"].rpartition(":") for line in view["lines"]]
+    names = [*dict.fromkeys(file for file, _, _ in where if file)]
+    found = [".version 8.8", f".target {view['arch']}a", ".address_size 64"]
+    found += [f".extern .shared .align 128 .b8 {one}[];" for one in dynamic]
+    found += [f'.file {names.index(name) + 1} "{name}"' for name in names]
+    opened = False
+    last = -1
+    for line, at in zip(lines, view["ptx"]["line"], strict=True):
+        if opened and at not in (-1, last) and where[at][0]:
+            found.append(f".loc {names.index(where[at][0]) + 1} {where[at][2]} 0")
+            last = at
+        found.append(line)
+        if line == "{" and not opened:
+            opened = True
+            found += declared
+    return "\n".join(found) + "\n"

@@ -1,16 +1,18 @@
 """The views of a snippet as they are kept, packed in `results/cpu.xz`, and read again.
 
 Of each kernel of a variant one view on USUAL is kept whole, whatever its template arguments: the
-shortest, and none over LONG unless the variant has no other. Of other architectures one is kept for
-each way that they multiply matrices and USUAL does not: the shortest in the snippet, if it is
-short. Of the others the totals are kept, which is what a table needs; `shelf look` makes the rest
-when asked.
+shortest, none over LONG unless the variant has no other, and none over LONGEST. Of other
+architectures one is kept for each way that they multiply matrices and USUAL does not: the shortest
+in the snippet, if it is short. Of the others the totals are kept, which is what a table needs;
+`shelf look` makes the rest when asked.
 
 Nothing is kept that the checkout has elsewhere. The source is not, and a line is kept as its place
 in the syntax (contract/syntax.py), so that a comment changes no view. Of a whole view, the lists
 that refer to others, the registers that are live and the addresses of lanes have each number as the
 difference from the one before; in PTX registers are numbered so. A page loads the same, with lines
-and source put back, as one compressed file a view: `<variant>.<kernel>.<arch>.json.gz`.
+and source put back, as one compressed file a view: `<variant>.<kernel>.<arch>.json.gz`. In the pack
+the numbers of registers stand apart from the text, which then repeats itself, and these and what
+refers are written a letter a number: a fifth less.
 
 Views of other code than the present are as good as none: neither shown nor an error.
 """
@@ -20,8 +22,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import count as count_up
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -38,10 +42,15 @@ SECTION = "views"  # of it
 USUAL = "sm_90"
 NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.sm_[0-9]+")
 DIFFERENCES = (("sass", "ptx"), ("sass", "live"), ("ptx", "line"))
+SIDES = ("ptx", "sass")
+NUMBERED = re.compile(r"(%[a-z]+|\bU?R)(0|[1-9]\d*|#)(?!\w)")  # registers, with numbers or apart
 HERE = ("schema", "snippet", "digest")  # of a view, said once for all that are kept together
 SHORT = 900  # machine instructions of a view that is kept to show another way
-LONG = 1500  # of one that a reader follows line by line
+LONGEST = 2000  # machine instructions of any view that is kept whole
+LONG = 800  # of one that a reader follows line by line
 MOST = 80 * 1024  # bytes of what a page loads at once
+ZERO = ord("#")  # JSON writes the letters from here on as they are, all but one
+HALF, HALVES = 0xD800, 0x800  # the first half of a surrogate pair, which is no letter; all
 # How machine code multiplies matrices: a warp, four warps together, or the tensor core by itself.
 WAYS = {
     "mma": re.compile(r"\b[HIDQBO]MMA\b"),
@@ -90,6 +99,64 @@ def _change_columns(value: dict[str, Any], change: Callable[[Any], Any]) -> None
         holder[column] = change(holder[column])
 
 
+def _number_mapper(change: Callable[[str, tuple[str, str, int]], str]) -> Callable[[str], str]:
+    """What lets `change` write each register of a line: `change` is told of its number, its kind,
+    the instruction that it is of, and how many it has before."""
+
+    def map_line(line: str) -> str:
+        name, places = (*line.split(" "), "")[line.startswith("@")], count_up()
+        return NUMBERED.sub(
+            lambda found: f"{found[1]}{change(found[2], (found[1], name, next(places)))}", line
+        )
+
+    return map_line
+
+
+def _split_numbers(lines: list[str]) -> dict[str, Any]:
+    """PTX or machine code, and apart the numbers of its registers, by kind: each as the difference
+    from the one that stood at the same place of the same instruction before."""
+    numbers: dict[str, list[int]] = {}
+    before: Counter[tuple[str, str, int]] = Counter()
+
+    def take_number(number: str, place: tuple[str, str, int]) -> str:
+        far = int(number) - before[place]
+        before[place] += far
+        numbers.setdefault(place[0], []).append(far)
+        return "#"
+
+    text = "\n".join(map(_number_mapper(take_number), lines))
+    return {"text": text, "numbers": {kind: _write_letters(all_) for kind, all_ in numbers.items()}}
+
+
+def _join_numbers(side: dict[str, Any]) -> list[str]:
+    """The lines that `_split_numbers` was given; ValueError if there are too few numbers."""
+    numbers = {kind: _read_letters(text)[::-1] for kind, text in side.pop("numbers").items()}
+    before: Counter[tuple[str, str, int]] = Counter()
+
+    def put_number(_: str, place: tuple[str, str, int]) -> str:
+        if not numbers.get(place[0]):
+            raise ValueError(f"lacks numbers of its registers {place[0]}")
+        before[place] += numbers[place[0]].pop()
+        return str(before[place])
+
+    return list(map(_number_mapper(put_number), side["text"].split("\n")))
+
+
+def _write_letters(numbers: Iterable[int]) -> str:
+    """A letter for each number, the first ones for 0, -1, 1, -2; ValueError if one is too large."""
+    letters = (ZERO + (2 * one if one >= 0 else -2 * one - 1) for one in numbers)
+    return "".join(chr(one + HALVES * (one >= HALF)) for one in letters)
+
+
+def _read_letters(text: object) -> list[int]:
+    """The numbers that `_write_letters` was given; ValueError if this is not what it wrote."""
+    if not isinstance(text, str) or (text and ord(min(text)) < ZERO):
+        raise ValueError("has numbers that are not written as letters")
+    codes = (ord(one) - ZERO for one in text)
+    numbers = (one - HALVES * (one >= HALF - ZERO) for one in codes)
+    return [one >> 1 ^ -(one & 1) for one in numbers]
+
+
 def _delta_encode(numbers: Iterable[int | None]) -> list[int | None]:
     """Each number as the difference from the one before, the first from 0; None stays None."""
     before, found = 0, list[int | None]()
@@ -130,6 +197,10 @@ def write_views(snippet: Snippet, views: Iterable[View]) -> bool:
                 compress_view(one)
                 lines = [{**line, "at": named(line["at"])} for line in one["lines"]]
                 row = {**_compact_view(one), "lines": lines, "build": row["build"]}
+                row["ptx"] |= _split_numbers(one["ptx"]["text"])
+                row["sass"] |= _split_numbers(one["sass"]["text"])
+                for side, column in DIFFERENCES:
+                    row[side][column] = _write_letters(row[side][column])
             unkept = (*HERE, "source", "whole")
             rows.append({key: value for key, value in row.items() if key not in unkept})
     except ValueError as error:
@@ -167,7 +238,7 @@ def _select_whole(views: Sequence[View]) -> set[str]:
     found: set[str] = set()
     shown: set[str] = set()  # variants
     for one in kernels.values():
-        if length(one) <= LONG or one["variant"] not in shown:
+        if length(one) <= (LONGEST if one["variant"] not in shown else LONG):
             found.add(view_name(one))
             shown.add(one["variant"])
     others: dict[tuple[str, frozenset[str]], list[View]] = {}
@@ -233,13 +304,18 @@ def _decode_row(snippet: Snippet, row: dict[str, Any], *, whole: bool) -> View:
     value |= {"schema": view.SCHEMA, "snippet": snippet.id, "digest": snippet.digest, "source": []}
     with suppress(TypeError, KeyError, AttributeError):  # the shape says what is wrong
         if whole:
-            value["ptx"]["text"] = ptx.decode_registers(value["ptx"]["text"].split("\n"))
-            value["sass"]["text"] = value["sass"]["text"].split("\n")
+            for side in SIDES:
+                value[side] = {**value[side]}
+                value[side]["text"] = _join_numbers(value[side])
+            for side, column in DIFFERENCES:
+                value[side][column] = _read_letters(value[side][column])
             _change_columns(value, _delta_decode)
         else:
             value = {key: one for key, one in value.items() if key not in DETAILS}
             live = row["sass"]["live"]
-            most = max(_delta_decode(live) if "lines" in row else live, default=0)
+            if "lines" in row:
+                live = _delta_decode(_read_letters(live))
+            most = max(live, default=0)
             value["sass"] = {"live": [most]}
     wrong = (
         files.json_flaw(value)

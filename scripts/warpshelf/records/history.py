@@ -244,7 +244,7 @@ def parse_kept(data: bytes) -> Record | str:
         return "is not a record"
     try:
         value = store.restore_rows(value)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         return f"has rows that do not fit its columns: {error}"
     record: dict[str, Any] = {key: value[key] for key in KEPT if key in value}
     if isinstance(record.get("cases"), list):

@@ -3,7 +3,8 @@
 Rows of a file have their names once, in `columns`. A record of a GPU is evidence, and all of it
 stands there; one that a job has signed stands as it was signed. That of a CPU can be made again
 anywhere, so its file is kept shorter still: rows of `due` that follow from its `cases` are left out
-(`claim_check`), and what is bulky is `packed` beside it, with its views (look/view_store.py).
+(`claim_check`), each refusal stands once and has a number, and what is bulky is `packed` beside it,
+with its views (look/view_store.py).
 
 Where two runs of the same code on one kind of device disagree by more than their spread, a reader
 should see both, with their drivers and clocks. A record is known by its key, the name of its file:
@@ -202,8 +203,13 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
             names = (key.rstrip("?") for key in shape)
             columns[name] = [key for key in names if any(key in row for row in rows)]
 
+    refused = (one.get("refuses", {}).values() for row in cases for one in row["results"])
+    numbers = {why: at for at, why in enumerate(dict.fromkeys(chain(*refused)))} if bulky else {}
+
     def list_cells(row: Mapping[str, Any], name: str) -> list[Any]:
         """A row by column, None where it has nothing; what is missing at its end is left out."""
+        if numbers and "refuses" in row:
+            row = {**row, "refuses": {key: numbers[why] for key, why in row["refuses"].items()}}
         cells = [row.get(key) for key in columns[name]]
         if name == "results" and "time" in row:
             cells[columns[name].index("time")] = list_cells(row["time"], "time")
@@ -216,7 +222,7 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
     for row in cases:
         row["results"] = [list_cells(one, "results") for one in row["results"]]
     head = {key: slim.pop(key) for key in list(slim) if key not in {*ROWS, *BULKY, "cases"}}
-    known = {"columns": columns, "packed": sorted(bulk)}
+    known = {"columns": columns, "refusals": [*numbers], "packed": sorted(bulk)}
     text = files.pretty_json({**head, **{key: one for key, one in known.items() if one}, **slim})
     return text, {"digest": record["digest"], **bulk} if bulk else {}
 
@@ -225,7 +231,7 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
     """The record whose own file holds `value`."""
     try:
         record = restore_rows(value)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
         what = f"has rows that do not fit its columns: {error}"
         raise file_error(shown, what, AGAIN) from None
     if names := value.get("packed"):
@@ -248,12 +254,14 @@ def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, A
 
 def restore_rows(value: dict[str, Any]) -> dict[str, Any]:
     """A record with names in its rows, of what stands in columns, and with the rows that follow;
-    ValueError, TypeError, AttributeError or KeyError where they do not fit."""
+    ValueError, TypeError, AttributeError or LookupError where they do not fit."""
     machine, columns = value.get("machine"), value.get("columns", {})
     gpu = not isinstance(machine, dict) or machine.get("slug") != CPU
     if gpu and not columns:
         return value  # as a job has signed it
-    record = {key: one for key, one in value.items() if key not in ("columns", "packed")}
+    refusals = value.get("refusals", [])
+    unnamed = ("columns", "refusals", "packed")
+    record = {key: one for key, one in value.items() if key not in unnamed}
 
     def name_cells(cells: Any, name: str) -> dict[str, Any]:
         if not isinstance(cells, list):
@@ -262,6 +270,8 @@ def restore_rows(value: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} has a row of {len(cells)} for {len(columns[name])} columns")
         pairs = zip(columns[name], cells, strict=False)
         row = {key: cell for key, cell in pairs if cell is not None}
+        if refusals and "refuses" in row:
+            row["refuses"] = {key: refusals[at] for key, at in row["refuses"].items()}
         return row | {"time": name_cells(row["time"], "time")} if "time" in row else row
 
     for name in ROWS.keys() & record.keys():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from string import Template
 
 from warpshelf.core.markup import escape_markdown, preformatted_block, quote_href
 from warpshelf.core.places import OnPage
@@ -134,7 +135,7 @@ def _answer(page: SnippetPage) -> str:
 
 def render_evidence(page: SnippetPage, link: str | None, topic: str) -> str:
     """The page of a snippet that stands at the docs-absolute `link`, on the page called `topic`."""
-    return TEMPLATE.read_text("utf-8").format(
+    return Template(TEMPLATE.read_text("utf-8")).substitute(
         title=escape_markdown(f"{page.id}: what was verified"),
         back=PLACE.relative_link(link or "/index.md"),
         topic=escape_markdown(topic),

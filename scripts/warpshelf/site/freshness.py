@@ -28,6 +28,7 @@ from warpshelf.records import history
 
 MAKES = re.compile("mkdocs|zensical|markdown$|pymdown|pygments|jinja2", re.IGNORECASE)
 SHOWN = (".py", ".cu", ".cuh", ".h")  # what pages include of snippets
+ENGINE = Path(__file__).parents[2] / "papergpu"  # decodes what a page runs, and runs it there
 READ = (".md", ".yml", ".yaml", ".json")  # what a rendering reads below docs/
 FINDINGS = [{"path": str, "line": (int, type(None)), "what": str, "mend": str}]
 SHAPES: dict[str, dict[str, Any]] = {  # of the notes
@@ -93,8 +94,9 @@ def source_digest(project: Project) -> str | None:
         *_walk_files(project.snippets),
         *(
             path
-            for path in _walk_files(Path(__file__).parents[1])
-            if path.suffix in (".py", ".html")
+            for room in (Path(__file__).parents[1], ENGINE)
+            for path in _walk_files(room)
+            if path.suffix in (".py", ".html", ".js", ".xz")
         ),
     )
     return _hash_files(paths, history.history_fingerprint(project))

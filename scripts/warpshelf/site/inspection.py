@@ -15,7 +15,7 @@ from warpshelf.contract.snippet import Snippet
 from warpshelf.core.findings import Finding, ShelfError
 from warpshelf.core.pages import Page
 from warpshelf.core.project import Project
-from warpshelf.live import runtime
+from warpshelf.live import launches, runtime
 from warpshelf.look import builds, view_store
 from warpshelf.readings import crosscheck
 from warpshelf.readings.entries import closest_match, suggest_match
@@ -261,6 +261,9 @@ class _Embeds:
         elif first == "calculators":
             good = (project.snippets / stem / runtime.CALCULATOR).is_file()
             what = f"embeds the calculator of {stem!r}, which has none"
+        elif first == "runs":
+            good = stem in ("own", *launches.load_runs(project)[0])
+            what = f"embeds the run of {stem!r}, which {launches.FILE} does not have"
         elif first in ("glossary", "home", "paths", "reference", "results"):
             return None
         elif picture and snippet is None:

@@ -370,6 +370,7 @@ def check_rivals(snippet: Snippet, known: Sequence[Rival]) -> Iterator[Finding]:
             names = "; ".join(sorted(f"{variant}: {kernel}" for variant, kernel in by))
             what = f"beside names {': '.join(beside)}, which has no view"
             yield rival.make_finding(what, f"name one of {names}")
-        elif not rival.package and by[beside] != answer.compiler:
+        # NVRTC and nvcc of one release are one compiler.
+        elif not rival.package and by[beside] != answer.compiler.replace("nvcc", "NVRTC"):
             what = f"{rival.kernel} is compiled by {answer.compiler}, ours by {by[beside]}"
             yield rival.make_finding(what, again)

@@ -18,7 +18,7 @@ from warpshelf.core.findings import Finding
 from warpshelf.core.markup import escape_markdown, mark_unread, preformatted_block
 from warpshelf.core.pages import Page
 from warpshelf.core.project import LIST, Project, is_made
-from warpshelf.live import form, runtime
+from warpshelf.live import form, launches, runtime
 from warpshelf.live.runtime import CalculatorSpec
 from warpshelf.look import view_store
 from warpshelf.readings.model import Shelf
@@ -88,6 +88,12 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
     findings += wrong
     forms, sent, wrong = render_calculators(project, held.pages, held.shelf, shown, links)
     findings += wrong
+    embeds = project_content.find_embeds(held.pages, RUN)
+    panels, packs, wrong = launches.render_panels(
+        project, held.snippets, {match["id"] for _, match in embeds}
+    )
+    findings += wrong
+    texts |= panels
     texts |= _render_lists(held, links)
     texts |= learning_paths.render_paths(paths, links, shown)
     texts |= glossary.render_glossary(held.glossary, held.shelf, held.pages)
@@ -113,7 +119,7 @@ def render_project(project: Project) -> tuple[list[Finding], int]:
         project.fragments: {name: mark_unread(text) for name, text in texts.items()},
         project.published_records: records,
         project.published_views: views,
-        project.published_runtime: sent,
+        project.published_runtime: sent | packs,
         project.published_sources: sources,
         project.exports: {},
     }
@@ -272,6 +278,7 @@ def _result_rows(record: Record) -> list[tuple[str, str]]:
 # The calculators: their fragments, and the files that a browser runs them with.
 
 CALCULATOR = r"calculators/(?P<id>[a-z][a-z0-9_]*)\.md"
+RUN = r"runs/(?P<id>[a-z][a-z0-9_]*)\.md"
 WITHHELD = (
     '<p class="ws-absent">The calculator is withheld: its model could not be run when this page '
     "was built.</p>\n"

@@ -160,7 +160,7 @@ def _source_usage(
     source: Any, names: list[str], arch: str
 ) -> Iterator[tuple[str, str, ResourceUsage]]:
     """The same of kernels of a .cu file, each behind its name."""
-    from papergpu import nvrtc
+    from papergpu import compiler
 
     def make_rows() -> bytes:
         cubin, mangled = source.cubin(names, arch)
@@ -170,12 +170,12 @@ def _source_usage(
 
     text = source.path.read_text()
     folders = [source.path.parent, *(Path(one[2:]) for one in source.options if one[:2] == "-I")]
-    headers = [path.read_text(errors="replace") for path in nvrtc.find_includes(text, folders)]
-    version = nvrtc.load_bindings().nvrtcVersion()
+    headers = [path.read_text(errors="replace") for path in compiler.find_includes(text, folders)]
+    version = compiler.load_bindings().nvrtcVersion()
     decides = (arch, names, source.path, source.options, version, text, *headers)
     rows = kernel_views.load_or_make("figures", decides, make_rows)
-    for name, compiler, used in json.loads(rows):
-        yield name, compiler, ResourceUsage(**used)
+    for name, release, used in json.loads(rows):
+        yield name, release, ResourceUsage(**used)
 
 
 class ValueRead(Exception):

@@ -45,9 +45,9 @@ class KernelBinary(NamedTuple):
 def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
     """The binary of a kernel whose module is `ptx`, for `target`. RuntimeError if its code depends
     on the information on lines, or it was made of other PTX."""
-    from papergpu import nvrtc
+    from papergpu import compiler
 
-    own = nvrtc.knows_source(ptx)  # so it was made from CUDA C++
+    own = compiler.knows_source(ptx)  # so it was made from CUDA C++
 
     def make_binary(lines: bool, fits: Callable[[bytes], bool], otherwise: str) -> bytes:
         # A compiler may write something else the next time: NVRTC one of several texts of a large
@@ -55,7 +55,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
         for turn in range(TRIES):
             with nullcontext() if turn else at_fixed_addresses():
                 if own:
-                    made = nvrtc.binary(ptx, lines=lines)
+                    made = compiler.binary(ptx, lines=lines)
                 else:
                     made = compile_cubin(triton_compiler(target), ptx, lines=lines)
             if fits(made):
@@ -71,7 +71,7 @@ def assemble_kernel(ptx: str, symbol: str, target: str) -> KernelBinary:
         make_binary(False, lambda one: elf.kernel_code(one, symbol) == code, otherwise)
         return made
 
-    by = nvrtc.describe_build(ptx) if own else triton_compiler(target).hash()
+    by = compiler.describe_build(ptx) if own else triton_compiler(target).hash()
     made = load_or_make("binaries", (target, symbol, by, ptx), make_verified)
     if own:
         return KernelBinary(made, "CUDA C++", f"NVRTC {binary.compiler_release(made)}")

@@ -162,20 +162,20 @@ def triton_figures(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def cuda_figures(job: dict[str, Any]) -> dict[str, Any]:
-    """The same of a kernel in CUDA C++, by NVRTC; CompileError if that does not take it."""
-    from papergpu import nvrtc
+    """The same of a kernel in CUDA C++, by NVRTC or nvcc; CompileError if neither takes it."""
+    from papergpu import compiler
 
     path = Path(job["root"], job["file"])
     text = path.read_text(encoding="utf-8", errors="replace")
     found, name = {}, job["kernel"]
     flags = [f"-I{job['root']}/{one[2:]}" if one.startswith("-I") else one for one in job["flags"]]
     for target in job["targets"]:
-        arch = next(one for one in nvrtc.TARGETS if one.rstrip("a") == f"sm_{target}")
-        made = nvrtc.compiled(nvrtc.unit(text, path, flags, arch, [name]), [name])
-        cubin = nvrtc.binary(made.ptx, lines=False)
+        arch = next(one for one in compiler.TARGETS if one.rstrip("a") == f"sm_{target}")
+        made = compiler.compiled(compiler.unit(text, path, flags, arch), [name])
+        cubin = compiler.binary(made.ptx, lines=False)
         found[f"sm_{target}"] = builds.build_from_binary(cubin, made.symbols[name], job["shared"])
-    major, minor = nvrtc.load_bindings().nvrtcVersion()[1:]
-    return {"compiler": f"NVRTC {major}.{minor}", "builds": found}
+    major, minor = compiler.load_bindings().nvrtcVersion()[1:]
+    return {"compiler": f"{made.by} {major}.{minor}", "builds": found}
 
 
 def package_figures(job: dict[str, Any]) -> dict[str, Any]:

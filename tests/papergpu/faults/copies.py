@@ -35,6 +35,27 @@ def check_stages(launch: Launch) -> None:
     assert (y.reshape(6, 128) == x.reshape(6, 128)[:, ::-1]).all()
 
 
+BY_WARP = """
+#include <cuda_pipeline.h>
+__global__ void by_warp(const int* x, int* y) {
+  __shared__ int s[64];
+  int t = threadIdx.x;
+  __pipeline_memcpy_async(&s[t], &x[t], 4);
+  __pipeline_commit();
+  __syncwarp();
+  __pipeline_wait_prior(0);
+  __syncwarp();  // landed
+  y[t] = s[t ^ 1];
+}
+"""
+
+
+def check_by_warp(launch: Launch) -> None:
+    x, y = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+    launch("by_warp", 1, 64, x, y)
+    assert (y == x ^ 1).all()
+
+
 MBARRIER = """
 typedef unsigned u32;
 __device__ u32 at(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -166,6 +187,12 @@ SOUND = (
                 '    asm volatile("cp.async.wait_group 1;" ::: "memory");\n', "", LATE
             ),
         },
+    ),
+    Sound(
+        "by_warp",
+        BY_WARP,
+        check_by_warp,
+        {"no barrier of the warp": Fault("  __syncwarp();  // landed\n", "", LATE)},
     ),
     Sound(
         "pipe",

@@ -6,6 +6,7 @@ import numpy as np
 from planted_faults import Fault, Launch, Sound, draw_whole_numbers
 
 RACE = "nothing orders the two"
+SCOPE = f"{RACE}: one says .cta, so it is atomic for its block alone"
 
 LAST = """
 __device__ unsigned int tickets;
@@ -114,6 +115,31 @@ def check_chain(launch: Launch) -> None:
     y, sums, flags = np.zeros_like(x), np.zeros(10, np.int32), np.zeros(10, np.int32)
     launch("chain", 10, 64, x, y, sums, flags)
     assert (y == np.cumsum(x)).all()
+
+
+WITHIN = """
+__global__ void within(const int* x, int* y, int* flags) {
+  int t = threadIdx.x, *flag = flags + blockIdx.x, ready;
+  y += blockIdx.x * 64;
+  if (t < 32) {
+    y[t] = x[t];
+    __syncwarp();
+    if (t == 0) asm volatile("st.release.cta.global.b32 [%0], %1;" :: "l"(flag), "r"(1) : "memory");
+  } else {
+    if (t == 32)
+      do asm volatile("ld.acquire.cta.global.b32 %0, [%1];" : "=r"(ready) : "l"(flag) : "memory");
+      while (!ready);
+    __syncwarp();
+    y[t] = y[t - 32] + 1;
+  }
+}
+"""
+
+
+def check_within(launch: Launch) -> None:
+    x, y, flags = np.arange(32, dtype=np.int32), np.zeros(192, np.int32), np.zeros(3, np.int32)
+    launch("within", 3, 64, x, y, flags)
+    assert (y.reshape(3, 2, 32) == [x, x + 1]).all()
 
 
 VOLATILE = """
@@ -277,6 +303,7 @@ SOUND = (
         {
             "no fence": Fault("    __threadfence();\n", "", RACE),
             "fence of a block": Fault("__threadfence();", "__threadfence_block();", RACE),
+            "ticket of a block": Fault("atomicAdd(&tickets", "atomicAdd_block(&tickets", RACE),
             "a counter that is no atomic": Fault("atomicAdd(&tickets, 1)", "tickets++", RACE),
             "a block too early": Fault("== gridDim.x - 1;", "== gridDim.x - 2;", RACE),
         },
@@ -313,6 +340,12 @@ SOUND = (
         {
             "no acquire": Fault("ld.acquire.gpu.global.b32", "ld.relaxed.gpu.global.b32", RACE),
             "no release": Fault("st.release.gpu.global.b32", "st.relaxed.gpu.global.b32", RACE),
+            "acquired for a block": Fault(
+                "ld.acquire.gpu.global.b32", "ld.acquire.cta.global.b32", RACE
+            ),
+            "released to a block": Fault(
+                "st.release.gpu.global.b32", "st.release.cta.global.b32", RACE
+            ),
             "no flag": Fault("while (!ready)", "while (0)", RACE),
             "flag before the sum": Fault(
                 '"l"(flags + b), "r"(1) : "memory");',
@@ -322,12 +355,24 @@ SOUND = (
         },
     ),
     Sound(
+        "within",
+        WITHIN,
+        check_within,
+        {
+            "no acquire": Fault("ld.acquire.cta.global.b32", "ld.relaxed.cta.global.b32", RACE),
+            "no release": Fault("st.release.cta.global.b32", "st.relaxed.cta.global.b32", RACE),
+        },
+    ),
+    Sound(
         "handed",
         VOLATILE,
         check_handed,
         {
             "no fence before": Fault("t];\n  __threadfence();", "t];", RACE),
             "no fence behind": Fault("== 0); }\n  __threadfence();", "== 0); }", RACE),
+            "fence of a block behind": Fault(
+                "== 0); }\n  __threadfence();", "== 0); }\n  __threadfence_block();", RACE
+            ),
             "another's flag": Fault("flags[other] == 0", "flags[b] == 0", RACE),
         },
     ),
@@ -339,6 +384,7 @@ SOUND = (
             "no atomic": Fault(
                 "atomicAdd(&y[x[i]], 1)", "y[x[i]] += 1", f"{RACE}|another value than lane"
             ),
+            "atomic for a block": Fault("atomicAdd(", "atomicAdd_block(", SCOPE),
         },
     ),
     Sound(
@@ -375,6 +421,7 @@ SOUND = (
         check_partial_product,
         {
             "no atomic": Fault("atomicAdd(c + i * 16 + j, v)", "c[i * 16 + j] += v", RACE),
+            "atomic for a block": Fault("atomicAdd(", "atomicAdd_block(", SCOPE),
         },
     ),
     Sound(

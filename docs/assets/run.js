@@ -1,0 +1,576 @@
+/* Run it here: a kernel of this page, executed in this browser by papergpu as WebAssembly.
+
+   The panel asks a worker (papergpu.js), which holds the engine and one launch. Its memory is filled here,
+   and what it leaves is compared with a truth that is computed here in double. What a file holds is only
+   ever set as text. */
+
+/* Numbers as the kernels have them: how bytes are read and written, and to what a number is rounded. */
+
+const typed = (Kind, read, write) => ({
+  decode: bytes => Float64Array.from(new Kind(bytes.slice().buffer), read),
+  encode: values => new Uint8Array(Kind.from(values, write).buffer),
+  round: value => read(write(value)),
+});
+const FORMATS = {
+  float32: typed(Float32Array, one => one, Math.fround),
+  float16: typed(Uint16Array, bits => fromHalf(bits), value => toHalf(value)),
+  bfloat16: typed(Uint16Array, bits => fromBrain(bits), value => toBrain(value)),
+  int32: typed(Int32Array, one => one, Math.trunc),
+};
+
+export function fromHalf(h) {
+  const sign = h & 0x8000 ? -1 : 1, exponent = h >> 10 & 31, rest = h & 1023;
+  if (exponent === 31) return rest ? NaN : sign * Infinity;
+  return sign * (exponent ? (1024 + rest) * 2 ** (exponent - 25) : rest * 2 ** -24);
+}
+
+export function toHalf(value) { // the nearest, of two the even one
+  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0, size = Math.abs(value);
+  if (Number.isNaN(value)) return 0x7fff;
+  if (size >= 65520) return sign | 0x7c00;
+  const power = Math.max(-14, Math.floor(Math.log2(size || 1e-30))), unit = 2 ** (power - 10);
+  const whole = Math.floor(size / unit), left = size / unit - whole;
+  const near = whole + (left > 0.5 || (left === 0.5 && whole % 2) ? 1 : 0);
+  return sign | (near + (power + 14) * 1024); // what carries, carries into the exponent
+}
+
+const WORD = new DataView(new ArrayBuffer(4));
+
+function fromBrain(bits) {
+  WORD.setUint32(0, bits << 16);
+  return WORD.getFloat32(0);
+}
+
+function toBrain(value) {
+  WORD.setFloat32(0, value);
+  const bits = WORD.getUint32(0);
+  return Number.isNaN(value) ? 0x7fff : bits + 0x7fff + (bits >>> 16 & 1) >>> 16;
+}
+
+/* The values that memory begins with; what is none of the kernel's numbers stays zero. */
+
+function random(seed) { // mulberry32
+  let a = seed >>> 0;
+  return () => {
+    a = a + 0x6d2b79f5 | 0;
+    let t = Math.imul(a ^ a >>> 15, 1 | a);
+    t = t + Math.imul(t ^ t >>> 7, 61 | t) ^ t;
+    return ((t ^ t >>> 14) >>> 0) / 2 ** 32;
+  };
+}
+
+const draw = (next, whole) =>
+  whole ? Math.floor(next() * 201) - 100 : (next() + next() + next() + next() - 2) * 2;
+const VALUES = {
+  "random": (count, next, whole) => Array.from({ length: count }, () => draw(next, whole)),
+  "all one": count => new Array(count).fill(1),
+  "one, the rest zero": (count, next) => instead(new Array(count).fill(0), next, 1),
+  "counted up": count => Array.from({ length: count }, (_, k) => k % 1024),
+  "random, with an infinity": (count, next, whole) =>
+    instead(VALUES.random(count, next, whole), next, whole ? 2 ** 31 - 1 : Infinity),
+};
+
+function instead(values, next, other) {
+  values[Math.floor(next() * values.length)] = other;
+  return values;
+}
+
+export function fill(run, size, kind, seed) {
+  const next = random(seed), given = {};
+  for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
+    if (name === run.result || !FORMATS[format]) continue;
+    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1);
+    given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
+  }
+  return given;
+}
+
+export function encode(run, given) {
+  const bytes = ([name, values]) => [name, FORMATS[run.tensors[name][0]].encode(values)];
+  return Object.fromEntries(Object.entries(given).map(bytes));
+}
+
+/* What each kernel has to leave, in double. */
+
+const total = values => values.reduce((all, one) => all + one, 0);
+
+// What `one` makes of each row of n numbers, one after the other.
+function byRow(x, n, one) {
+  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n)));
+  return Float64Array.from(rows.flatMap(row => Array.from(row)));
+}
+
+// The weights of scores: their powers of e, of which all are 1 together.
+function weigh(scores) {
+  const top = scores.reduce((all, one) => Math.max(all, one)), powers = scores.map(one => Math.exp(one - top));
+  const whole = total(powers);
+  return powers.map(one => one / whole);
+}
+
+// a (m, k) by b, whose element of row `step` and column `column` stands at `place`.
+function multiply({ a, b }, { m, n, k }, place) {
+  const c = new Float64Array(m * n);
+  for (let row = 0; row < m; ++row)
+    for (let step = 0; step < k; ++step)
+      for (let column = 0; column < n; ++column)
+        c[row * n + column] += a[row * k + step] * b[place(step, column)];
+  return c;
+}
+
+// What each query has of the keys up to its own, and of so many more behind it.
+function attend({ q, k, v }, { s, d }, more) {
+  const out = new Float64Array(s * d);
+  for (let row = 0; row < s; ++row) {
+    const scores = new Float64Array(Math.min(s, row + 1 + more));
+    for (let key = 0; key < scores.length; ++key) {
+      for (let step = 0; step < d; ++step) scores[key] += q[row * d + step] * k[key * d + step];
+      scores[key] /= Math.sqrt(d);
+    }
+    weigh(scores).forEach((weight, key) => {
+      for (let step = 0; step < d; ++step) out[row * d + step] += weight * v[key * d + step];
+    });
+  }
+  return out;
+}
+
+export const TRUTHS = {
+  transpose: ({ x }, { m, n }) => x.map((_, k) => x[k % m * n + Math.floor(k / m)]),
+  product: (given, size) => multiply(given, size, (step, column) => step * size.n + column),
+  transposed: (given, size) => multiply(given, size, (step, column) => column * size.k + step),
+  softmax: ({ x }, { n }) => byRow(x, n, weigh),
+  attention: (given, size) => attend(given, size, size.s),
+  causal: (given, size) => attend(given, size, 0),
+  rows: ({ x }, { n }) => byRow(x, n, row => [total(row)]),
+  rms: ({ x, w }, { n }) => byRow(x, n, row => {
+    const scale = 1 / Math.sqrt(total(row.map(one => one * one)) / n + Math.fround(1e-6));
+    return row.map((one, k) => one * scale * w[k]);
+  }),
+  series: ({ x }) => x.map(one => Array.from({ length: 8 }).reduce(sum => sum * one / 2 + 1, 1)),
+  scan: ({ x }) => {
+    let sum = 0;
+    return x.map(one => sum += one);
+  },
+  stencil: ({ before }, { z, y, x }) => before.map((value, at) => {
+    const i = at % x, j = Math.floor(at / x) % y, k = Math.floor(at / (x * y));
+    if (!i || !j || !k || i === x - 1 || j === y - 1 || k === z - 1) return value;
+    const around = [1, -1, x, -x, x * y, -x * y].map(step => before[at + step]);
+    return Math.fround(0.4) * value + Math.fround(0.1) * total(around);
+  }),
+  sum: ({ x }) => [total(x) | 0],
+};
+
+// What a launch left, beside the truth of that name: the largest error, and what is wrong.
+export function compare(run, size, given, bytes, name) {
+  const [format] = run.tensors[run.result];
+  let found = FORMATS[format].decode(bytes);
+  if (name === "sum") found = Float64Array.of(total(found) | 0); // of all blocks
+  let truth = Float64Array.from(TRUTHS[name](given, size));
+  if (format === "float16") truth = truth.map(one => Math.abs(one) >= 65520 ? one * Infinity : one);
+  const largest = truth.reduce((all, one) => Number.isFinite(one) ? Math.max(all, Math.abs(one)) : all, 0);
+  let worst = 0, wrong = 0, at = -1;
+  truth.forEach((one, k) => {
+    const off = Object.is(one, found[k]) || one === found[k] ? 0 : Math.abs(one - found[k]);
+    if (off > worst) worst = off;
+    if (off <= run.tolerance * largest) return; // what is no number is not
+    if (!wrong++) at = k;
+  });
+  return { truth, found, worst, wrong, at, largest };
+}
+
+/* The panel. */
+
+function make(tag, given = {}, ...inside) {
+  const one = Object.assign(document.createElement(tag), given);
+  one.append(...inside);
+  return one;
+}
+
+const cell = (tag, textContent, className = "") => make(tag, { textContent, className });
+
+function table(head, rows, className = "") {
+  const line = cells => make("tr", {}, ...cells);
+  const top = make("thead", {}, line(head.map(text => cell("th", text))));
+  const whole = make("table", { className }, top, make("tbody", {}, ...rows.map(line)));
+  return make("div", { className: "ws-run-scroll" }, whole);
+}
+
+const count = (many, what) => `${many.toLocaleString("en")} ${what}${many === 1 ? "" : "s"}`;
+const several = many => many.toLocaleString("en");
+
+function number(value, digits = 6) {
+  const near = Number.isFinite(value) && !Number.isInteger(value) ? +value.toPrecision(digits) : value;
+  return String(near).replace("-", "\u2212");
+}
+
+// What a worker answers, question by question.
+class Asker {
+  constructor(script) {
+    this.worker = new Worker(script, { type: "module" });
+    this.waiting = new Map();
+    this.last = 0;
+    this.worker.onmessage = ({ data }) => {
+      const { resolve, reject } = this.waiting.get(data.id);
+      this.waiting.delete(data.id);
+      if (data.error) reject(new Error(data.error));
+      else resolve(data.answer);
+    };
+    this.worker.onerror = ({ message }) => this.refuse(message || "the worker did not start");
+  }
+  ask(what, rest = {}) {
+    const id = ++this.last;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject });
+      this.worker.postMessage({ id, ask: what, ...rest });
+    });
+  }
+  refuse(why) {
+    for (const { reject } of this.waiting.values()) reject(new Error(why));
+    this.waiting.clear();
+  }
+  stop() {
+    this.worker.terminate();
+    this.refuse("stopped");
+  }
+}
+
+// What may be left out, by its form.
+const ORDERS = [
+  [/^bar(rier)?\.(?!cluster\.arrive)/, "barrier"],
+  [/^(cp\.async|wgmma)\.wait|^cp\.async\.bulk\.wait/, "wait"],
+  [/^(fence|wgmma\.fence|membar)/, "fence"],
+];
+const BUTTONS = [ // what they say, what they do, and whether only while stepping
+  ["Run", "run"], ["Step through", "begin"], ["Instruction", "one", true], ["Line", "line", true],
+  ["To a breakpoint", "go", true], ["Back", "back", true], ["Stop", "stop"],
+];
+const SAID = {
+  "went on": "Execution stands before the marked line.",
+  "at a breakpoint": "At a breakpoint.",
+  "waits": "This warp waits for others: choose another one, or all.",
+  "ended": "This warp has ended: choose another one, or all.",
+};
+const UNMISSED = " It was not missed: this order of warps and this size do without, or no check can tell.";
+const FAR = 2_000_000; // instructions to a breakpoint
+const SHOWN = [0, 1, 2, 3, 31]; // lanes of a register
+const MOST = 48; // registers
+
+class Panel {
+  constructor(fold, home) {
+    this.run = JSON.parse(fold.dataset.run);
+    this.home = home;
+    this.breaks = new Set(); // lines of the source
+    const { own, tensors = {}, sizes = [], variants = [], finite } = this.run;
+    const sides = new Set(Object.values(tensors).flatMap(([, ...names]) => names));
+    const describe = size => Object.entries(size)
+      .filter(([side]) => sides.has(side)).map(side => side.join(" ")).join(", ");
+    const kinds = Object.keys(VALUES).filter(kind => !finite || !kind.includes("infinity"));
+    const choices = [
+      own ? this.pickFile() : this.pick("variant", "Kernel", variants.map(one => one.name)),
+      ...own ? [] : [this.pick("size", "Size", sizes.map(describe)), this.pick("values", "Values", kinds)],
+      this.pick("order", "Order of warps", ["in turn", "one as far as it goes", "at random"]),
+      this.pick("without", "Break it", ["as it is"]),
+    ];
+    this.buttons = Object.fromEntries(BUTTONS.map(([text, name]) => [name, this.button(text, name)]));
+    this.buttons.run.classList.add("md-button--primary");
+    this.said = make("p", { className: "ws-run-said" });
+    this.said.setAttribute("role", "status");
+    this.source = make("ol", { className: "ws-run-code", tabIndex: 0 });
+    this.source.setAttribute("aria-label", "the source, with how often a warp executed a line");
+    this.state = make("div", { className: "ws-run-state" });
+    fold.append(make("div", { className: "ws-run-body" },
+      make("div", { className: "ws-run-choices" }, ...choices),
+      make("div", { className: "ws-run-buttons" }, ...Object.values(this.buttons)),
+      this.said, this.source, this.state));
+    this.asker = new Asker(new URL(this.run.script, home));
+    this.choose();
+  }
+  pick(name, label, options) {
+    const choice = this[name] = make("select");
+    this.offer(choice, options);
+    choice.setAttribute("aria-label", label); // without the options, which a label around it would name
+    choice.addEventListener("change", () => this.choose());
+    return make("label", {}, `${label} `, choice);
+  }
+  offer(choice, options) {
+    choice.replaceChildren(...options.map((textContent, value) => make("option", { value, textContent })));
+  }
+  pickFile() {
+    this.picked = make("input", { type: "file", accept: ".gz" });
+    this.picked.addEventListener("change", () => this.choose());
+    return make("label", {}, "Pack ", this.picked);
+  }
+  button(textContent, name) {
+    const button = make("button", { type: "button", className: "md-button", textContent, disabled: true });
+    const act = () => this.act(name).catch(error => this.say(error.message, true));
+    button.addEventListener("click", name === "stop" ? () => this.stop() : act);
+    return button;
+  }
+  stop() {
+    this.asker.stop();
+    this.asker = new Asker(new URL(this.run.script, this.home));
+    this.pack = null; // Run loads it again
+  }
+  say(text, bad = false) {
+    this.said.textContent = text;
+    this.said.classList.toggle("ws-run-bad", bad);
+  }
+  // Another kernel, size or value: the program is loaded, and run.
+  async choose() {
+    const { own, variants, engine } = this.run, address = path => new URL(path, this.home).href;
+    const pack = own ? this.picked.files[0] : variants[this.variant.value].packs[this.size.value];
+    if (!pack) return this.say("Choose a file that papergpu run --pack FOLDER has written.");
+    try {
+      if (pack !== this.pack) {
+        this.say("Loading the engine and the kernel \u2026");
+        for (const button of Object.values(this.buttons)) button.disabled = true;
+        const what = { engine: address(engine), pack: own ? pack : address(`runtime/${pack}`) };
+        this.program = await this.asker.ask("open", what);
+        this.pack = pack;
+        this.showSource();
+        this.listOrders();
+      }
+      await this.act("run");
+    } catch (error) {
+      this.say(`It does not run here: ${error.message}`, true);
+    }
+  }
+  // Of the source the lines around those that became instructions.
+  showSource() {
+    const { places, sources, ptx } = this.program;
+    this.file = places.find(one => one?.[0] in sources)?.[0] ?? "";
+    const text = (sources[this.file] ?? ptx).replace(/^[ \t]*(?:#|\/\/)[ \t]*-+8<-+.*$/gm, "");
+    const held = new Set(places.filter(one => one?.[0] === this.file).map(one => one[1]));
+    const near = line => [-3, -2, -1, 0, 1, 2].some(far => held.has(line + far));
+    this.rows = new Map();
+    this.breaks.clear();
+    this.source.replaceChildren(...text.split("\n").flatMap((code, k) => {
+      const line = k + 1;
+      if (near(line)) return [this.sourceRow(line, code, held.has(line))];
+      return near(k) ? [make("li", { className: "ws-run-gap", textContent: "\u22ee" })] : [];
+    }));
+  }
+  sourceRow(line, code, runs) {
+    const button = make("button", { type: "button", textContent: line, disabled: !runs });
+    button.title = "a breakpoint here, or none";
+    const row = make("li", { value: line }, button, make("b"), make("code", { textContent: code || " " }));
+    button.addEventListener("click", () => {
+      if (!this.breaks.delete(line)) this.breaks.add(line);
+      row.classList.toggle("ws-run-break", this.breaks.has(line));
+    });
+    this.rows.set(line, row);
+    return row;
+  }
+  // What orders threads or waits for copies, to be left out: those of one line, unrolled or inlined, together.
+  listOrders() {
+    this.orders = new Map([["as it is", []]]);
+    this.program.forms.forEach((form, pc) => {
+      const kind = ORDERS.find(([of]) => of.test(form))?.[1];
+      if (!kind || !this.program.places[pc]) return;
+      const name = `without the ${kind} of ${this.where(pc)}`;
+      this.orders.set(name, [...this.orders.get(name) ?? [], pc]);
+    });
+    this.offer(this.without, [...this.orders.keys()]);
+  }
+  where(pc) {
+    const place = this.program.places[pc];
+    if (!place) return `PTX line ${this.program.lines[pc]}`;
+    return place[0] === this.file ? `line ${place[1]}` : `${place[0].split("/").pop()}:${place[1]}`;
+  }
+  // What a launch begins with.
+  question() {
+    const { run } = this, order = +this.order.value, settings = { schedule: order, seed: order === 2 ? 1 : 0 };
+    const without = [...this.orders.values()][this.without.value];
+    if (run.own) return { without, settings: { ...settings, profile: 1, fatal: 1 } };
+    const kind = this.values.selectedOptions[0].textContent;
+    this.given = fill(run, run.sizes[this.size.value], kind, 1);
+    return { without, settings, given: encode(run, this.given) };
+  }
+  async act(name) {
+    if (!this.pack) return this.choose();
+    for (const [key, button] of Object.entries(this.buttons)) button.disabled = key !== "stop";
+    const only = this.warp ?? -1, broken = one => one && one[0] === this.file && this.breaks.has(one[1]);
+    const asked = {
+      run: () => ["run", this.question()],
+      begin: () => ["begin", this.question()],
+      back: () => ["back", { most: 1 }],
+      stay: () => ["state"],
+      one: () => ["step", { only }],
+      line: () => ["step", { only: Math.max(0, only), line: true }],
+      go: () => {
+        const breaks = this.program.places.flatMap((one, pc) => broken(one) ? [pc] : []);
+        return ["step", { most: FAR, breaks }];
+      },
+    };
+    let answer = null;
+    try {
+      answer = await this.asker.ask(...asked[name]());
+      if (name === "begin") this.warp = 0;
+      this.stepping = name !== "run";
+      await this.show(answer);
+    } finally {
+      const over = answer && this.isOver(answer);
+      for (const [, key, late] of BUTTONS) {
+        const idle = late && (!this.stepping || (over && key !== "back"));
+        this.buttons[key].disabled = key === "stop" || idle;
+      }
+    }
+  }
+  isOver(answer) {
+    return !this.stepping || Boolean(answer.finding) || answer.warps.every(one => one.done);
+  }
+  async show(answer) {
+    const { finding } = answer;
+    for (const row of this.rows.values()) row.classList.remove("ws-run-at", "ws-run-wrong");
+    this.showCounts(answer.runs);
+    this.state.replaceChildren();
+    if (finding) {
+      const thread = `block (${finding.block}), thread (${finding.thread})`;
+      this.mark(finding.pc, "ws-run-wrong");
+      this.say(`Found at ${finding.where}, ${thread}: ${finding.text}.`, true);
+    } else if (this.isOver(answer)) this.judge(answer);
+    else this.say(SAID[answer.state]);
+    if (this.stepping) await this.look(answer);
+    else if (!finding && !this.run.own) this.showResult(answer);
+  }
+  showCounts(runs) {
+    const totals = new Map();
+    runs.forEach((many, pc) => {
+      const place = this.program.places[pc];
+      if (place?.[0] === this.file) totals.set(place[1], (totals.get(place[1]) ?? 0) + many);
+    });
+    const most = Math.max(1, ...totals.values());
+    for (const [line, { children: [, bar] }] of this.rows) {
+      const many = totals.get(line) ?? 0;
+      bar.textContent = many ? several(many) : "";
+      bar.style.setProperty("--share", `${100 * many / most}%`);
+    }
+  }
+  // In words what a launch did that found nothing, and how right its result is.
+  judge({ steps, ms, memory }) {
+    const { run } = this, spent = ms === undefined ? "" : ` in ${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+    const done = `${count(steps, "warp-instruction")}${spent}. No race, nothing out of bounds.`;
+    if (run.own) return this.say(done);
+    const { truth: name } = run.variants[this.variant.value], size = run.sizes[this.size.value];
+    const { truth, found, worst, wrong, at, largest } =
+      compare(run, size, this.given, memory[run.result], name);
+    if (wrong) {
+      const first = `the first at ${at}: ${number(found[at])} for ${number(truth[at])}`;
+      const many = `${count(wrong, "number")} of ${several(truth.length)} are wrong`;
+      return this.say(`${done} ${many}, ${first}.`, true);
+    }
+    const error = `The largest error is ${number(worst)}, of numbers up to ${number(largest)}`;
+    const what = name === "sum" ? `The sum is ${number(found[0])}` : error;
+    this.say(`${done} ${what}: right, by a float64 truth.${+this.without.value ? UNMISSED : ""}`);
+  }
+  mark(pc, name) {
+    const place = this.program.places[pc], row = place?.[0] === this.file ? this.rows.get(place[1]) : null;
+    if (!row) return;
+    row.classList.add(name);
+    this.source.scrollTop = row.offsetTop - this.source.clientHeight / 2;
+  }
+  // The first numbers of what a run left.
+  showResult({ memory }) {
+    const { run } = this, [format, ...names] = run.tensors[run.result], size = run.sizes[this.size.value];
+    const sides = names.map(side => size[side] ?? side), values = FORMATS[format].decode(memory[run.result]);
+    const wide = sides.length > 1 ? sides.at(-1) : values.length, rows = [];
+    for (let at = 0; at < Math.min(8 * wide, values.length); at += wide)
+      rows.push(Array.from(values.slice(at, at + Math.min(6, wide)), one => cell("td", number(one, 4))));
+    const what = `${run.result}, ${sides.join(" \u00d7 ")} ${format}: its first numbers`;
+    this.state.append(make("div", {}, cell("p", what, "ws-label"), table([], rows)));
+  }
+  // Where all warps stand; of the chosen one its registers, and what was executed last.
+  async look({ warps, ran }) {
+    if (!(this.warp < warps.length)) this.warp = 0;
+    const standing = warps[this.warp] && !warps[this.warp].done ? warps[this.warp] : ran && warps[ran.warp];
+    if (standing) this.mark(standing.pc, "ws-run-at");
+    const chosen = this.warp >= 0 ? this.warp : ran?.warp ?? 0;
+    const held = await this.asker.ask("registers", { warp: chosen });
+    this.state.append(
+      make("div", {}, this.pickWarp(warps), ...ran ? this.describe(warps[ran.warp], ran) : []),
+      make("div", {}, this.describeWarp(warps[chosen]), ...this.showRegisters(held)),
+    );
+  }
+  pickWarp(warps) {
+    const place = one => one.done ? "ended" : one.lanes ? this.where(one.pc) : "waits";
+    const names = warps.map(one => `warp ${one.warp} of block ${one.block}: ${place(one)}`);
+    const choice = make("select");
+    this.offer(choice, ["all in turn", ...names]);
+    choice.value = this.warp + 1;
+    choice.setAttribute("aria-label", "Step");
+    choice.addEventListener("change", () => {
+      this.warp = choice.value - 1;
+      this.act("stay");
+    });
+    return make("label", {}, "Step ", choice);
+  }
+  // The instruction that was executed last, and what it accessed.
+  describe({ warp, block }, { pc, shared, global }) {
+    const form = this.program.forms[pc], who = `warp ${warp} of block ${block}`;
+    const found = [cell("p", `Executed last, by ${who}: ${form} (${this.where(pc)}).`)];
+    if (shared) found.push(...showBanks(shared));
+    if (global) {
+      const lanes = count(global.lanes.filter(at => at !== null).length, "lane");
+      const cost = `${count(global.passes, "sector")} of 32 bytes for ${lanes}; ${global.ideal} would do`;
+      found.push(cell("p", `Global memory: ${cost}.`));
+    }
+    return found;
+  }
+  describeWarp({ warp, block, done, lanes, live, pc, groups }) {
+    const form = this.program.forms[pc];
+    const together = `${count(bits(lanes), "lane")} of ${bits(live)} go on together`;
+    const what = done ? "It has ended" : lanes ? `${together}; ${form} comes next` : `It waits at ${form}`;
+    // Where the warp has parted, or waits, its other lanes stand elsewhere.
+    const apart = lanes ? groups.map(one => ` ${count(bits(one.lanes), "lane")}: ${this.where(one.pc)}.`) : [];
+    return cell("p", `Warp ${warp} of block ${block}. ${what}.${apart.join("")}`, "ws-label");
+  }
+  showRegisters(held) {
+    const floats = make("input", { type: "checkbox", checked: Boolean(this.floats) });
+    floats.addEventListener("change", () => {
+      this.floats = floats.checked;
+      this.act("stay");
+    });
+    const shown = type => this.floats && type === "b32" ? "f32" : type;
+    const rows = held.slice(0, MOST).map(({ name, type, values }) =>
+      [cell("th", name), ...SHOWN.map(lane => cell("td", format(values[lane], shown(type))))]);
+    const some = held.some(one => one.type === "b32");
+    const choice = some ? [make("label", {}, floats, " registers of 32 bits as floats")] : [];
+    return [...choice, table(["register", "lane 0", ...SHOWN.slice(1)], rows)];
+  }
+}
+
+function bits(mask) {
+  let many = 0;
+  for (let left = mask >>> 0; left; left &= left - 1) ++many;
+  return many;
+}
+
+// What a lane has of a register of a type.
+function format(value, type) {
+  const view = new DataView(new ArrayBuffer(8));
+  if (type === "pred") return value ? "yes" : "no";
+  if (type === "f64") {
+    view.setBigUint64(0, value);
+    return number(view.getFloat64(0));
+  }
+  if (typeof value === "bigint") return value > 0xffffffffn ? `0x${value.toString(16)}` : String(value);
+  view.setUint32(0, value);
+  return number(type === "f32" ? view.getFloat32(0) : view.getInt32(0), 5);
+}
+
+// The lanes of an access of shared memory by the bank that they touch, as a table.
+function showBanks({ lanes, size, passes, ideal }) {
+  const by = Array.from({ length: 32 }, () => []);
+  lanes.forEach((at, lane) => {
+    for (let b = 0; at !== null && b < Math.max(4, size); b += 4) by[at + b >> 2 & 31].push(lane);
+  });
+  const look = one => one.length > 1 && passes > ideal ? "ws-run-wrong" : one.length ? "ws-run-hit" : "";
+  const deep = Math.min(8, Math.max(...by.map(one => one.length)));
+  const rows = Array.from({ length: deep }, (_, row) => by.map(one => cell("td", one[row] ?? "", look(one))));
+  const said = `Shared memory: ${count(passes, "wavefront")} of ${ideal} that would do. Lanes by bank:`;
+  return [cell("p", said), table(by.map((_, bank) => bank), rows, "ws-run-banks")];
+}
+
+export function open(fold, home) {
+  document.head.append(make("link", { rel: "stylesheet", href: new URL("assets/run.css", home).href }));
+  return new Panel(fold, home);
+}

@@ -1,0 +1,203 @@
+"""A launch as one file: its program, its memory and what it wants of the engine.
+
+Nothing of this machine is in it: a page in a browser executes it, with the engine as WebAssembly.
+
+The file is `PGPK`, four bytes of length, JSON of that length, and pieces of binary data, each at a
+multiple of 16 bytes; the JSON says where. Compressed it takes some 10 KB beside its data.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gzip
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from papergpu import session
+from papergpu.launch import Kernel, Memory, Options, Three, describe_launch, merge_overlaps
+from papergpu.program import Program
+from papergpu.records import COUNT, SAMPLE, Launch
+from papergpu.session import Undo
+from papergpu.syntax_tree import Place
+
+MAGIC = b"PGPK"
+ALIGNED = 16  # bytes, of each piece
+KEPT = 64  # bytes: memory lies as far behind a multiple of it as it did here
+POINTERS = [one[0] for one in Launch._fields_ if one[1] is ctypes.c_void_p]
+LARGEST, MOST = 16 << 20, 100  # bytes of memory, and launches, of those that are written
+CALLERS = 8  # of a place, at most: functions that are inlined into each other
+
+
+def pack_launch(
+    program: Program,
+    own: npt.NDArray[np.uint8],
+    ptx: str,
+    grid: Three,
+    block: Three,
+    parameters: Sequence[bytes],
+    touched: Sequence[Memory] = (),
+    sources: Mapping[str, str] | None = None,
+    **options: Unpack[Options],
+) -> bytes:
+    """The launch that a kernel of this program would make of these, and not its result.
+
+    `own` is the memory of its module's variables, and `ptx` the module's text. Numbers that lie in
+    a piece of memory are taken for pointers, in parameters and in memory, and each is noted.
+    `sources` are texts to be shown beside it, by the names that files have in the PTX. The compiled
+    engine is not needed.
+
+    Raises:
+        ValueError: the launch itself is not possible.
+    """
+    given, arrays, _ = describe_launch(
+        program, program.instructions, own, grid, block, parameters, touched, **options
+    )
+    pieces: list[bytes] = []
+
+    def add(data: bytes) -> int:
+        pieces.append(data)
+        return len(pieces) - 1
+
+    memory = order_memory(touched, own)
+    held = [np.frombuffer(ctypes.string_at(one.at, one.size), np.uint8).copy() for one in memory]
+    params = arrays["params"].copy()
+    moves = [
+        [at, *move]
+        for at, data in ((-1, params), *enumerate(held))
+        for move in _cut_pointers(data, memory)
+    ]
+    for name in POINTERS:
+        setattr(given, name, None)
+    names, which = _number_texts(program.names)
+    forms, form = _number_texts(program.forms)
+    files, places = _number_places(program.places)
+    head = {
+        "kernel": program.name,
+        "target": program.target,
+        "launch": add(bytes(given)),
+        "fields": {one[0]: getattr(Launch, one[0]).offset for one in Launch._fields_},
+        "sample": _layout(SAMPLE),
+        "count": _layout(COUNT),
+        "arrays": {
+            "code": add(program.instructions.tobytes()),
+            "params": add(params.tobytes()),
+            **{name: add(arrays[name].tobytes())
+               for name in ("lists", "constants", "specials", "shared_constants")},
+        },
+        "memory": [
+            {"name": one.name, "size": one.size, "behind": one.at % KEPT,
+             "data": add(data.tobytes()), "read_only": one.read_only,
+             "own": one.at <= own.ctypes.data < one.at + one.size,
+             "written": None if one.written is None else add(one.written.tobytes())}
+            for one, data in zip(memory, held, strict=True)
+        ],
+        "moves": moves,
+        "parameters": program.parameters,
+        "handlers": names,
+        "which": add(which),
+        "forms": forms,
+        "form": add(form),
+        "files": files,
+        "places": places,
+        "named": program.named,
+        "ptx": add(ptx.encode()),
+        "sources": {name: add(text.encode()) for name, text in (sources or {}).items()},
+    }  # fmt: skip
+    return _join(head, pieces)
+
+
+def write_packs(folder: Path) -> Undo:
+    """Write each launch into a folder from here on, until that is taken back: `3-softmax.pack.gz`.
+
+    With it goes the text of each file of its source that is here. A launch with more than LARGEST
+    bytes of memory is left out, and so are those after the first MOST.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    count = itertools.count(1)
+
+    def write(
+        kernel: Kernel, grid: Three, block: Three, parameters: Sequence[bytes],
+        touched: Sequence[Memory], **options: Unpack[Options],
+    ) -> None:  # fmt: skip
+        number, program = next(count), kernel.program
+        if number > MOST or sum(one.size for one in touched) > LARGEST:
+            return
+        files = {name for name in _number_places(program.places)[0] if Path(name).is_file()}
+        sources = {name: Path(name).read_text(errors="replace") for name in sorted(files)}
+        data = pack_launch(
+            program, kernel.memory, kernel.ptx, grid, block, parameters, touched, sources, **options
+        )
+        name = re.sub(r"\W+", "-", program.name)[:40]
+        (folder / f"{number}-{name}.pack.gz").write_bytes(gzip.compress(data, mtime=0))
+
+    return session.before_launch(write)
+
+
+def order_memory(touched: Sequence[Memory], own: npt.NDArray[np.uint8]) -> list[Memory]:
+    """The pieces of memory of a pack: as they are given, wherever they lie here, `own` last."""
+    given = [*touched, Memory(own.ctypes.data, len(own), "the module's variables")]
+    starts = [one.at for one in given if one.size]
+
+    def first_given(one: Memory) -> int:
+        return next(k for k, at in enumerate(starts) if one.at <= at < one.at + one.size)
+
+    return sorted(merge_overlaps(given), key=first_given)
+
+
+def _join(head: dict[str, Any], pieces: Sequence[bytes]) -> bytes:
+    spans, at = [], 0
+    for piece in pieces:
+        spans.append([at, len(piece)])
+        at += -(-len(piece) // ALIGNED) * ALIGNED
+    text = json.dumps({**head, "pieces": spans}, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % ALIGNED)
+    padded = (piece + bytes(-len(piece) % ALIGNED) for piece in pieces)
+    return b"".join((MAGIC, len(text).to_bytes(4, "little"), text, *padded))
+
+
+def _cut_pointers(
+    data: npt.NDArray[np.uint8], memory: Sequence[Memory]
+) -> list[tuple[int, int, int]]:
+    """Make zeros of what points into `memory`: its byte, the piece and the byte there, of each."""
+    words = data[: len(data) // 8 * 8].view(np.uint64)
+    moves = []
+    for number, one in enumerate(memory):
+        for at in np.flatnonzero((words >= one.at) & (words <= one.at + one.size)):
+            moves.append((int(at) * 8, number, int(words[at]) - one.at))
+            words[at] = 0
+    return moves
+
+
+def _number_texts(texts: Sequence[str]) -> tuple[list[str], bytes]:
+    """The different ones, and the number of each, in two bytes."""
+    table: dict[str, int] = {}
+    numbers = [table.setdefault(one, len(table)) for one in texts]
+    return [*table], np.array(numbers, "<u2").tobytes()
+
+
+def _number_places(
+    places: Sequence[tuple[Place | None, int]],
+) -> tuple[list[str], list[list[int]]]:
+    """The files, and of each place its line of PTX, then file and line of it and of its callers."""
+    files: dict[str, int] = {}
+    found = []
+    for place, line in places:
+        row = [line]
+        while place is not None and len(row) < 2 * CALLERS:
+            row += [files.setdefault(place.file, len(files)), place.line]
+            place = place.caller
+        found.append(row)
+    return [*files], found
+
+
+def _layout(record: np.dtype[np.void]) -> dict[str, int]:
+    """The byte of each field, and the size of all."""
+    assert record.fields is not None
+    return {**{name: int(at[1]) for name, at in record.fields.items()}, "": record.itemsize}
