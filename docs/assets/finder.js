@@ -17,6 +17,7 @@
   const ROOM = "(min-width: 60em)";
   const MOST = 1000; // items shown until all are asked for: so many are laid out at once
   const PAUSE = 60; // ms after a keystroke
+  const NEAR = "1000px"; // from the window, where a list gets its finder
   const LEVELS = ["beginner", "intermediate", "advanced"];
   const PARTS = ".ws-reading-title, .ws-reading-source, .ws-reading-why";
   const MEANT = 20; // words that a mistyped one may stand for
@@ -200,9 +201,12 @@
       return value.endsWith("/") ? `All of ${partName(value)}` : topicNames.get(value);
     }
 
+    let languages;
+
     function languageName(code) {
       try {
-        return new Intl.DisplayNames(["en"], { type: "language" }).of(code);
+        languages ??= new Intl.DisplayNames(["en"], { type: "language" });
+        return languages.of(code);
       } catch {
         return code;
       }
@@ -290,8 +294,11 @@
       values.some((value) => items.some((item) => !fits(item, value))),
     );
 
-    const collator = new Intl.Collator("en", { numeric: true });
-    const byTitle = (a, b) => collator.compare(titleOf(a), titleOf(b));
+    let collator; // made for the first that is ordered by title
+    const byTitle = (a, b) => {
+      collator ??= new Intl.Collator("en", { numeric: true });
+      return collator.compare(titleOf(a), titleOf(b));
+    };
     const byAdded = (a, b) => (a.added < b.added) - (a.added > b.added);
     const ORDERS = [
       { value: "", name: "As listed" },
@@ -300,7 +307,8 @@
       { value: "rating", name: "Best rated", by: (a, b) => b.rating - a.rating },
       { value: "added", name: "Recently added", by: byAdded },
     ];
-    const orders = ORDERS.filter(({ by }) => !by || items.some((item) => by(items[0], item)));
+    const differs = (by) => by === byTitle || items.some((item) => by(items[0], item));
+    const orders = ORDERS.filter(({ by }) => !by || (items.length > 1 && differs(by)));
 
     /* What is asked for: a value for each key; an empty one asks for nothing. */
 
@@ -616,7 +624,6 @@
       if (signal.aborted) return;
       items.slice(start, start + 500).forEach(textOf);
       if (start + 500 < items.length) soon(() => gather(start + 500));
-      else soon(known);
     }
     if (list.dataset.words) fetchWords().catch(console.warn).finally(() => soon(() => gather(0)));
     else soon(() => gather(0));
@@ -633,7 +640,16 @@
     ending.abort();
     ending = new AbortController();
     open = list;
-    if (list && list.firstElementChild) find(list, ending.signal);
+    if (!list || !list.firstElementChild) return;
+    const { signal } = ending;
+    if (location.search) return find(list, signal); // which asks for something
+    const near = new IntersectionObserver(([seen]) => {
+      if (!seen.isIntersecting) return;
+      near.disconnect();
+      find(list, signal);
+    }, { rootMargin: NEAR });
+    near.observe(list);
+    signal.addEventListener("abort", () => near.disconnect());
   }
 
   // A page opened from a disk is the only one: there `document$` ends before it says anything.

@@ -7,7 +7,7 @@
 (() => {
   "use strict";
 
-  const collator = new Intl.Collator("en", { numeric: true });
+  let collator; // made when something is sorted
   const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/;
 
   /* Sorting. */
@@ -23,6 +23,7 @@
   function compare(a, b, down) {
     if (a === "" || b === "") return (a === "") - (b === "");
     const numbers = NUMBER.test(a) && NUMBER.test(b);
+    collator ??= new Intl.Collator("en", { numeric: true });
     const order = numbers ? Number(a) - Number(b) : collator.compare(a, b);
     return down ? -order : order;
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -497,6 +498,8 @@ def test_rules_that_pages_do_without_are_dropped(site: Path, builder: str) -> No
     """And no page has more tabs side by side than there are rules left for."""
     css = "@media print{.no-js .tabbed-set a,.b{c:d}.tabbed-set>input:nth-child(9)~:nth-child(9){}}"
     assert finishing.drop_rules(css) == "@media print{.b{c:d}}"
+    css = "table:not([class])+*{c:d}table:not([class]) td>:last-child{e:f}"
+    assert finishing.drop_rules(css) == "table.ws-plain td>:last-child{e:f}"
     if builder == "mkdocs":
         [theme] = site.glob("assets/stylesheets/main.*.css")
         left = theme.read_text("utf-8")
@@ -505,6 +508,33 @@ def test_rules_that_pages_do_without_are_dropped(site: Path, builder: str) -> No
     pages = (path.read_text("utf-8") for path in site.rglob("*.html"))
     counts = {int(count) for page in pages for count in re.findall(r'data-tabs="\d+:(\d+)"', page)}
     assert 1 < max(counts) <= finishing.TABS
+
+
+def test_plain_tables_come_in_boxes_that_scroll(site: Path) -> None:
+    """As the theme's script would put them, which then finds none."""
+    plain, boxed = "<table><tr></table>", '<table class="ws-table"></table>'
+    inner = finishing.BOXED.format('<table class="ws-plain"><tr></table>')
+    assert finishing.box_tables(plain + boxed + plain) == inner + boxed + inner
+    pages = [path.read_text("utf-8") for path in site.rglob("*.html")]
+    assert sum(page.count("ws-plain") for page in pages) > 100
+    assert not any(re.search(r"<table(?![^>]*class=)", page) for page in pages)
+
+
+@pytest.mark.parametrize("page", ["kernels/gpu-architecture/", "results/", "kernels/gemm/"])
+def test_a_page_is_styled_once(narrow_visit: Visit, browser: Browser, page: str) -> None:
+    """On a phone most of the time for which a page is blocked goes into its styles.
+
+    Whatever changes the page at its start may have it all styled anew, which it was four times.
+    """
+    narrow_visit.tab.goto("about:blank")
+    browser.start_tracing(page=narrow_visit.tab, categories=["devtools.timeline"])
+    tab = narrow_visit.open_page(page)
+    tab.wait_for_load_state("networkidle")
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    counts = [event["args"].get("elementCount", 0) for event in events
+              if event["name"] == "UpdateLayoutTree" and event["ph"] == "X"]  # fmt: skip
+    elements = tab.evaluate("document.querySelectorAll('body *').length")
+    assert 0.3 * elements < sum(counts) < 1.8 * elements, sorted(counts)[-5:]
 
 
 def test_the_index_of_the_search_is_small(site: Path, builder: str) -> None:

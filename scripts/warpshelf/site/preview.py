@@ -24,7 +24,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from warpshelf.site.finishing import finish_page
+from warpshelf.site.finishing import finish_page, finish_styles
 from warpshelf.site.parallel import rendered_state, restore_state, search_indices
 
 LOG = logging.getLogger("mkdocs.preview")
@@ -87,6 +87,7 @@ class IncrementalPreview:
         """Write the page's file, unless all that it shows is unchanged."""
         where = page.file.src_uri
         if self.around[0] is not nav:
+            finish_styles(Path(config.site_dir))
             titles = "\n".join(f"{one.title} {one.url}" for one in nav.pages)
             self.around = (nav, hash_parts([*settings_bytes(config), titles.encode()]))
         kept = self.pages.setdefault(where, CachedPage())
