@@ -317,15 +317,15 @@ class Panel {
   // Another kernel, size or value: the program is loaded, and run.
   async choose() {
     const { own, variants, engine } = this.run, address = path => new URL(path, this.home).href;
-    const pack = own ? this.picked.files[0] : variants[this.variant.value].packs[this.size.value];
+    const pack = own ? this.picked.files[0] : variants[this.variant.value].pack, number = own ? 0 : +this.size.value;
     if (!pack) return this.say("Choose a file that papergpu run --pack FOLDER has written.");
     try {
-      if (pack !== this.pack) {
+      if (pack !== this.pack || number !== this.number) {
         this.say("Loading the engine and the kernel \u2026");
         for (const button of Object.values(this.buttons)) button.disabled = true;
-        const what = { engine: address(engine), pack: own ? pack : address(`runtime/${pack}`) };
+        const what = { engine: address(engine), pack: own ? pack : address(`runtime/${pack}`), number };
         this.program = await this.asker.ask("open", what);
-        this.pack = pack;
+        Object.assign(this, { pack, number });
         this.showSource();
         this.listOrders();
       }

@@ -32,6 +32,7 @@ ALIGNED = 16  # bytes, of each piece
 KEPT = 64  # bytes: memory lies as far behind a multiple of it as it did here
 POINTERS = [one[0] for one in Launch._fields_ if one[1] is ctypes.c_void_p]
 LARGEST, MOST = 16 << 20, 100  # bytes of memory, and launches, of those that are written
+SAME = ("code", "lists", "constants", "specials")  # arrays, in all launches of a kernel
 CALLERS = 8  # of a place, at most: functions that are inlined into each other
 
 
@@ -113,6 +114,34 @@ def pack_launch(
     return _join(head, pieces)
 
 
+def join_packs(packs: Sequence[bytes]) -> bytes:
+    """One pack of several launches of a kernel: of all but the first what differs, as `others`.
+
+    Raises:
+        ValueError: they are launches of different kernels.
+    """
+    (head, pieces), *rest = map(_split, packs)
+    others = []
+    for more, given in rest:
+        if any(given[more["arrays"][name]] != pieces[head["arrays"][name]] for name in SAME):
+            raise ValueError(f"{more['kernel']} is another kernel than {head['kernel']}")
+
+        def take(number: int | None, given: Sequence[bytes] = given) -> int | None:
+            if number is None:
+                return None
+            pieces.append(given[number])
+            return len(pieces) - 1
+
+        others.append({
+            "launch": take(more["launch"]),
+            "params": take(more["arrays"]["params"]),
+            "moves": more["moves"],
+            "memory": [{**one, "data": take(one["data"]), "written": take(one["written"])}
+                       for one in more["memory"]],
+        })  # fmt: skip
+    return _join({**head, "others": others}, pieces)
+
+
 def write_packs(folder: Path) -> Undo:
     """Write each launch into a folder from here on, until that is taken back: `3-softmax.pack.gz`.
 
@@ -160,6 +189,12 @@ def _join(head: dict[str, Any], pieces: Sequence[bytes]) -> bytes:
     text += b" " * (-(len(text) + 8) % ALIGNED)
     padded = (piece + bytes(-len(piece) % ALIGNED) for piece in pieces)
     return b"".join((MAGIC, len(text).to_bytes(4, "little"), text, *padded))
+
+
+def _split(pack: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    start = 8 + int.from_bytes(pack[4:8], "little")
+    head = json.loads(pack[8:start])
+    return head, [pack[start + at : start + at + size] for at, size in head.pop("pieces")]
 
 
 def _cut_pointers(

@@ -50,6 +50,12 @@ export class Pack {
     this.start = 8 + length;
     this.data = data;
   }
+  // Of several launches of a kernel that one.
+  select(number) {
+    const { others = [], ...first } = this.head, other = number ? others[number - 1] : {};
+    this.head = { ...first, ...other };
+    if (number) this.head.arrays = { ...first.arrays, params: other.params };
+  }
   piece(number) {
     const [at, size] = this.head.pieces[number];
     return this.data.slice(this.start + at, this.start + at + size);
@@ -210,8 +216,8 @@ export const STATES = ["went on", "at a breakpoint", "waits", "ended", "found"];
 // ---- in a worker
 
 class Session {
-  // The engine's address, and a pack's, or a file that is one.
-  async open({ engine, pack }) {
+  // The engine's address, and a pack's, or a file that is one, and which of its launches.
+  async open({ engine, pack, number = 0 }) {
     const unpack = async body => new Response(body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
     const read = async url => {
       const answer = await fetch(url);
@@ -222,6 +228,7 @@ class Session {
     this.loading.catch(() => this.loading = null); // to be asked for again
     const data = pack instanceof Blob ? await unpack(pack.stream()).catch(() => new ArrayBuffer(8)) : await read(pack);
     this.pack = new Pack(new Uint8Array(data));
+    this.pack.select(number);
     this.engine = await this.loading;
     const { head } = this.pack;
     this.start({});

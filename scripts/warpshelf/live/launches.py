@@ -88,13 +88,14 @@ def load_runs(project: Project) -> tuple[dict[str, dict[str, Any]], list[Finding
 
 
 def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, list[Finding]]:
-    """The launches of a snippet's variants at each size, and what is wrong with its row."""
+    """A pack a variant, with a launch at each size, and what is wrong with its row."""
+    from papergpu.pack import join_packs
+
     views = [one for one in view_store.load_views(snippet)[0] if one["arch"] == USUAL]
     if not views:  # the record is not current, and the page says so
         return None, []
     variants, packs = [], dict[str, bytes]()
     for variant, grids in row["grids"].items():
-        names = []
         try:
             kernel, truth = (_choose(row[key], variant) for key in ("kernel", "truth"))
             alike = [one for one in views if one["variant"] == variant]
@@ -103,14 +104,15 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
                 raise ValueError(f"no view of it is kept whole whose kernel is {kernel}...")
             module = ptx.rebuild_module(view)
             texts = dict(_read_sources(snippet, view))
-            for sizes, grid in zip(row["sizes"], grids, strict=True):
-                data = gzip.compress(_pack_view(row, view, module, texts, sizes, grid), mtime=0)
-                names.append(f"{snippet.id}.{hashlib.sha256(data).hexdigest()[:12]}.pack.gz")
-                packs[names[-1]] = data
+            pairs = zip(row["sizes"], grids, strict=True)
+            launches = [_pack_view(row, view, module, texts, *pair) for pair in pairs]
+            data = gzip.compress(join_packs(launches), mtime=0)
         except (ValueError, KeyError) as error:
             what = f"{snippet.id}, {variant}: {error}"
             return None, [Finding(FILE, None, what, "give what the kernel takes")]
-        variants.append({"name": variant, "truth": truth, "packs": names})
+        name = f"{snippet.id}.{hashlib.sha256(data).hexdigest()[:12]}.pack.gz"
+        packs[name] = data
+        variants.append({"name": variant, "truth": truth, "pack": name})
     told = {key: row[key] for key in ("sizes", "tensors", "result", "tolerance")}
     told["finite"] = row.get("finite", False)
     return Run({**told, "variants": variants}, packs), []
