@@ -15,7 +15,9 @@ const FORMATS = {
   float32: typed(Float32Array, one => one, Math.fround),
   float16: typed(Uint16Array, bits => fromHalf(bits), value => toHalf(value)),
   bfloat16: typed(Uint16Array, bits => fromBrain(bits), value => toBrain(value)),
+  float8: typed(Uint8Array, bits => fromEighth(bits), value => toEighth(value)),
   int32: typed(Int32Array, one => one, Math.trunc),
+  int64: typed(BigInt64Array, Number, value => BigInt(Math.trunc(value))),
 };
 
 export function fromHalf(h) {
@@ -45,6 +47,20 @@ function toBrain(value) {
   WORD.setFloat32(0, value);
   const bits = WORD.getUint32(0);
   return Number.isNaN(value) ? 0x7fff : bits + 0x7fff + (bits >>> 16 & 1) >>> 16;
+}
+
+const EIGHTHS = Array.from({ length: 127 }, (_, bits) => // e4m3, which has no infinity
+  bits >> 3 ? (8 + bits % 8) * 2 ** ((bits >> 3) - 10) : bits * 2 ** -9);
+
+const fromEighth = bits => (bits & 128 ? -1 : 1) * (EIGHTHS[bits & 127] ?? NaN);
+
+function toEighth(value) { // the nearest, of two the even one; what is too large becomes the largest
+  const sign = value < 0 || Object.is(value, -0) ? 128 : 0, size = Math.abs(value);
+  if (Number.isNaN(value)) return 127;
+  const above = EIGHTHS.findIndex(one => one >= size);
+  if (above < 1) return sign | (above < 0 ? 126 : 0);
+  const middle = (EIGHTHS[above - 1] + EIGHTHS[above]) / 2;
+  return sign | (size > middle || (size === middle && above % 2 === 0) ? above : above - 1);
 }
 
 /* The values that memory begins with; what is none of the kernel's numbers stays zero. */
@@ -78,9 +94,10 @@ function instead(values, next, other) {
 export function fill(run, size, kind, seed) {
   const next = random(seed), given = {};
   for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
-    if (name === run.result || !FORMATS[format]) continue;
-    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1);
-    given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
+    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), limit = run.indices[name];
+    if (name === run.result || (format === "int64" && !limit)) continue;
+    if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
+    else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
   }
   return given;
 }

@@ -109,7 +109,7 @@ def test_pages_get_nothing_of_what_they_do_not_embed() -> None:
         (("arguments: [x, y, m, n, n]", "arguments: [x, y, m, n, q]"), "q"),
         (("tolerance: 0", "tolerance: none"), "tolerance"),
         (("naive: [6, 35]", "naive: [6]"), "sizes"),
-        (("x: [float32, m, n]", "x: [float8, m, n]"), "float8"),
+        (("x: [float32, m, n]", "x: [float9, m, n]"), "float9"),
         (("grids: {", "grids: ["), "expected"),
     ],
 )

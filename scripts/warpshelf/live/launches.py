@@ -27,13 +27,15 @@ from warpshelf.look.view import View
 
 FILE = "snippets/runs.yml"
 USUAL = view_store.USUAL
-SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}  # bytes of an element
+# Bytes of an element.
+SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int32": 4, "int64": 8}
 ROW = {
     "snippet": str, "kernel": (str, dict), "sizes": list, "tensors": {"*": list},
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
-    "grids": {"*": list}, "finite?": bool,
+    "grids": {"*": list}, "finite?": bool, "indices?": dict,
 }  # fmt: skip
-ELEMENTS, SWIZZLED = {"float16": 6, "float32": 7, "bfloat16": 9}, 3  # as CUDA numbers them
+ELEMENTS = {"float8": 0, "float16": 6, "float32": 7, "bfloat16": 9}  # as CUDA numbers them
+SWIZZLED = 3
 
 
 PANEL = """<details class="ws-fold ws-run" data-run="{told}">
@@ -114,7 +116,7 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         packs[name] = data
         variants.append({"name": variant, "truth": truth, "pack": name})
     told = {key: row[key] for key in ("sizes", "tensors", "result", "tolerance")}
-    told["finite"] = row.get("finite", False)
+    told |= {"finite": row.get("finite", False), "indices": row.get("indices", {})}
     return Run({**told, "variants": variants}, packs), []
 
 
