@@ -22,6 +22,7 @@ from pathlib import Path
 
 from papergpu import session
 from papergpu.counters import Collected, format_table
+from papergpu.debugger import debug_launches
 from papergpu.device import parse_target
 from papergpu.errors import (
     HOST,
@@ -150,6 +151,7 @@ def run_script(given: argparse.Namespace, settings: Settings) -> int:
     triton = find_spec("triton") is not None and find_spec("torch") is not None
     with (
         write_packs(Path(given.pack)) if given.pack else nullcontext(),
+        debug_launches(given.kernel) if given.command == "debug" else nullcontext(),
         session.on_launch(counted),
         session.on_launch(said.add_launch),
         session.on_finding(lambda finding: said.add(locate_finding(finding))),
@@ -189,7 +191,7 @@ def run_program(given: argparse.Namespace, settings: Settings) -> int:
     try:
         options = {"target": given.target, "only": given.only, "table": given.profile,
                    "report": given.report and os.path.abspath(given.report),
-                   "pack": given.pack}  # fmt: skip
+                   "pack": given.pack, "debug": given.command == "debug"}  # fmt: skip
         programs.run_program(path.resolve(), given.arguments, settings, options)
     except (CompileError, Unavailable, OSError) as error:
         print(error, file=sys.stderr)
@@ -248,21 +250,23 @@ def main(arguments: list[str] | None = None) -> int:
     listed = commands.add_parser("forms", help="list the forms of instructions that are executed")
     listed.add_argument("--json", action="store_true", help="print JSON")
     listed.add_argument("files", nargs="*", metavar="FILE", help="PTX: list the forms in it")
-    executed = commands.add_parser("run", help="execute a script with its kernels on the CPU")
-    executed.add_argument("--target", default="sm_90", help="the GPU to compile for (sm_90)")
-    executed.add_argument("--schedule", choices=SCHEDULES, default="robin", help="warp order")
-    executed.add_argument("--seed", type=int, default=0, help="shuffle blocks and warps")
+    executed = commands.add_parser("run", help="execute a program with its kernels on the CPU")
+    stepped = commands.add_parser("debug", help="the same, step by step through its launches")
+    for one in (executed, stepped):
+        one.add_argument("--target", default="sm_90", help="the GPU to compile for (sm_90)")
+        one.add_argument("--schedule", choices=SCHEDULES, default="robin", help="warp order")
+        one.add_argument("--seed", type=int, default=0, help="shuffle blocks and warps")
+        one.add_argument("--kernel", metavar="TEXT", default="",
+                         help="check, count, stop at only kernels whose name has it")  # fmt: skip
+        one.add_argument("--no-checks", action="store_true", help="do not check for races")
     executed.add_argument("--threads", type=int, default=0, help="CPU threads; 0: all")
     executed.add_argument("--autotune", choices=AUTOTUNE, default="first",
                           help="of Triton's tuners: configurations that are run")  # fmt: skip
-    executed.add_argument("--kernel", metavar="TEXT", default="",
-                          help="check and count only kernels whose name has it")  # fmt: skip
     executed.add_argument("--only", metavar="KIND,...", type=_parse_kinds, default=(),
                           help=f"tell of these kinds alone: {', '.join(_KINDS)}")  # fmt: skip
     executed.add_argument("--limit", type=int, default=Settings.limit,
                           help="instructions after which a warp is taken to hang")  # fmt: skip
     executed.add_argument("--fatal", action="store_true", help="end at the first finding")
-    executed.add_argument("--no-checks", action="store_true", help="do not check for races")
     executed.add_argument(
         "--profile", action="store_true", help="print at the end what each line of the source did"
     )
@@ -273,8 +277,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     executed.add_argument("--pack", metavar="FOLDER", type=os.path.abspath,
                           help="write each launch there, for a browser")  # fmt: skip
-    executed.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
-    executed.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+    stepped.set_defaults(**vars(executed.parse_args([])))
+    for one in (executed, stepped):
+        one.add_argument("script", metavar="PROGRAM", help="a .cu or .py file, or an executable")
+        one.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
     compiled = commands.add_parser("nvcc", help="compile a CUDA program that runs here",
                                    add_help=False, prefix_chars="\0")  # fmt: skip
     compiled.add_argument("arguments", nargs=argparse.REMAINDER, metavar="OPTION")

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from papergpu import blas, compiler, cuda, kernel_cache, session, toolkit
 from papergpu.counters import Collected, format_page, format_table
+from papergpu.debugger import debug_launches
 from papergpu.device import PROCESSORS, SHARED, parse_target
 from papergpu.errors import HOST, OPERAND, PAGE, Finding, Unavailable, Unreadable, Unsupported
 from papergpu.launch import Kernel, Memory, Settings, Three, fill_memory
@@ -352,6 +353,7 @@ def serve(file: int) -> int:
     folder = options.get("pack")
     with (
         write_packs(Path(folder)) if folder else nullcontext(),
+        debug_launches(options["settings"]["kernel"]) if options.get("debug") else nullcontext(),
         session.on_launch(counted),
         socket.socket(fileno=file) as channel,
     ):
@@ -375,7 +377,7 @@ def run_program(
 
     Of `options`, `target` is the GPU; `report` a file that is written when it ends; with `table`
     what each line did is printed then; `only` has the kinds of findings that are told, or none;
-    `pack` is a folder that launches are written to.
+    `pack` is a folder that launches are written to; with `debug` a terminal steps through them.
 
     Raises:
         CompileError, Unavailable: it cannot be compiled.

@@ -195,7 +195,7 @@ def time_product(target: str, settings: Settings) -> tuple[float, str]:
     """Seconds of the clock of a product of two matrices of 512 x 512 in fp16, and its PTX."""
     import papergpu
     import torch
-    from blackwell_kernels import matmul as triton_matmul
+    from blackwell_cases import matmul as triton_matmul
 
     side = 512
     a, b = torch.randn(side, side).half(), torch.randn(side, side).half()
