@@ -174,6 +174,16 @@ export const TRUTHS = {
     return Math.fround(0.4) * value + Math.fround(0.1) * total(around);
   }),
   sum: ({ x }) => [total(x) | 0],
+  scaled: ({ a, b, a_scale, b_scale }, size) =>
+    TRUTHS.transposed({ a, b }, size).map(one => one * a_scale[0] * b_scale[0]),
+  slabs: ({ a, b, a_scale, b_scale }, size) => { // a scale of 128 of a row of a, and of 128 x 128 of b
+    const { m, k, slabs } = size, slab = at => Math.floor(at % k / 128), row = at => Math.floor(at / k);
+    const scaled = {
+      a: a.map((one, at) => one * a_scale[slab(at) * m + row(at)]),
+      b: b.map((one, at) => one * b_scale[Math.floor(row(at) / 128) * slabs + slab(at)]),
+    };
+    return TRUTHS.transposed(scaled, size);
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

@@ -156,8 +156,10 @@ def _pack_view(
             if "map" not in value:
                 return encode(value[view["variant"]], width)
             # Of a matrix, for the copy engine, in lines of 128 bytes.
-            dtype, *sides = row["tensors"][value["map"]]
+            stored, *sides = row["tensors"][value["map"]]
             shape, at = [sizes.get(side, side) for side in sides], memory[value["map"]].at
+            dtype = value.get("as", stored)  # of wider elements there are fewer
+            shape[1] = shape[1] * SIZE[stored] // SIZE[dtype]
             kind, strides = ELEMENTS[dtype], (shape[1], 1)
             return tiled(at, SWIZZLED, SIZE[dtype], kind, value["box"], shape, strides)
         number = memory[value].at if value in memory else sizes.get(value, value)
