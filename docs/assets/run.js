@@ -98,6 +98,7 @@ export function fill(run, size, kind, seed) {
     if (name === run.result || (format === "int64" && !limit)) continue;
     if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
     else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
+    if (run.sorted.includes(name)) given[name].sort((one, other) => one - other);
   }
   return given;
 }
@@ -111,9 +112,9 @@ export function encode(run, given) {
 
 const total = values => values.reduce((all, one) => all + one, 0);
 
-// What `one` makes of each row of n numbers, one after the other.
+// What `one` makes of each row of n numbers, and of which it is, one after the other.
 function byRow(x, n, one) {
-  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n)));
+  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n), k));
   return Float64Array.from(rows.flatMap(row => Array.from(row)));
 }
 
@@ -184,6 +185,10 @@ export const TRUTHS = {
     };
     return TRUTHS.transposed(scaled, size);
   },
+  grouped: ({ x, w, ends }, { n, k }) => byRow(x, k, (row, at) => { // by the matrix of its group, if it has one
+    const group = ends.findIndex(end => at < end), place = (step, column) => (group * n + column) * k + step;
+    return group < 0 ? new Float64Array(n) : multiply({ a: row, b: w }, { m: 1, n, k }, place);
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

@@ -32,7 +32,7 @@ SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int32": 4, "int
 ROW = {
     "snippet": str, "kernel": (str, dict), "sizes": list, "tensors": {"*": list},
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
-    "grids": {"*": list}, "finite?": bool, "indices?": dict,
+    "grids": {"*": list}, "finite?": bool, "indices?": dict, "sorted?": list,
 }  # fmt: skip
 ELEMENTS = {"float8": 0, "float16": 6, "float32": 7, "bfloat16": 9}  # as CUDA numbers them
 SWIZZLED = 3
@@ -117,6 +117,7 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         variants.append({"name": variant, "truth": truth, "pack": name})
     told = {key: row[key] for key in ("sizes", "tensors", "result", "tolerance")}
     told |= {"finite": row.get("finite", False), "indices": row.get("indices", {})}
+    told |= {"sorted": row.get("sorted", [])}
     return Run({**told, "variants": variants}, packs), []
 
 
@@ -155,12 +156,13 @@ def _pack_view(
         if isinstance(value, dict):
             if "map" not in value:
                 return encode(value[view["variant"]], width)
-            # Of a matrix, for the copy engine, in lines of 128 bytes.
+            # Of matrices, for the copy engine, in lines of 128 bytes.
             stored, *sides = row["tensors"][value["map"]]
             shape, at = [sizes.get(side, side) for side in sides], memory[value["map"]].at
             dtype = value.get("as", stored)  # of wider elements there are fewer
-            shape[1] = shape[1] * SIZE[stored] // SIZE[dtype]
-            kind, strides = ELEMENTS[dtype], (shape[1], 1)
+            shape[-1] = shape[-1] * SIZE[stored] // SIZE[dtype]
+            strides = [math.prod(shape[side:]) for side in range(1, len(shape) + 1)]
+            kind = ELEMENTS[dtype]
             return tiled(at, SWIZZLED, SIZE[dtype], kind, value["box"], shape, strides)
         number = memory[value].at if value in memory else sizes.get(value, value)
         return int(number).to_bytes(width, "little")
