@@ -16,6 +16,7 @@ const FORMATS = {
   float16: typed(Uint16Array, bits => fromHalf(bits), value => toHalf(value)),
   bfloat16: typed(Uint16Array, bits => fromBrain(bits), value => toBrain(value)),
   float8: typed(Uint8Array, bits => fromEighth(bits), value => toEighth(value)),
+  int16: typed(Int16Array, one => one, Math.trunc),
   int32: typed(Int32Array, one => one, Math.trunc),
   int64: typed(BigInt64Array, Number, value => BigInt(Math.trunc(value))),
 };
@@ -189,6 +190,14 @@ export const TRUTHS = {
     const group = ends.findIndex(end => at < end), place = (step, column) => (group * n + column) * k + step;
     return group < 0 ? new Float64Array(n) : multiply({ a: row, b: w }, { m: 1, n, k }, place);
   }),
+  quantised: ({ x, codes, steps }, { m, n, k, words }) => { // a word has four codes, of weights that are 64 apart
+    const b = Float64Array.from({ length: n * k }, (_, at) => {
+      const row = Math.floor(at / k), column = at % k, step = 2 * (Math.floor(column / 128) * n + row);
+      const word = codes[row * words + Math.floor(column / 256) * 64 + column % 64];
+      return ((word >> 4 * Math.floor(column % 256 / 64) & 15) - steps[step + 1]) * steps[step];
+    });
+    return TRUTHS.transposed({ a: x, b }, { m, n, k });
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

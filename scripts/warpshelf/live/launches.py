@@ -28,7 +28,7 @@ from warpshelf.look.view import View
 FILE = "snippets/runs.yml"
 USUAL = view_store.USUAL
 # Bytes of an element.
-SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int32": 4, "int64": 8}
+SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int16": 2, "int32": 4, "int64": 8}
 ROW = {
     "snippet": str, "kernel": (str, dict), "sizes": list, "tensors": {"*": list},
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
@@ -39,10 +39,10 @@ SWIZZLED = 3
 
 
 PANEL = """<details class="ws-fold ws-run" data-run="{told}">
-<summary>{kernels} kernels of {arch}: run, break and step through them in this browser ({weight} KB)
+<summary>{kernels} of {arch}: run, break and step through {them} in this browser ({weight} KB)
 </summary>
 <noscript><p>This needs JavaScript and WebAssembly. <code>python snippets/{id}/{id}.py</code>
-runs the same kernels, and needs no GPU either.</p></noscript>
+runs the same, and needs no GPU either.</p></noscript>
 </details>
 """
 OWN = """<details class="ws-fold ws-run" data-run="{told}">
@@ -211,9 +211,10 @@ def render_panels(
         sent |= run.files | held
         told = json.dumps(run.told | addresses, separators=(",", ":"))
         largest = max(map(len, run.files.values()))
+        many = len(run.told["variants"])
         texts[f"runs/{one.id}.md"] = PANEL.format(
-            id=one.id, told=html.escape(told), weight=-(-(weight + largest) // 1000),
-            kernels=len(run.told["variants"]), arch=USUAL,
+            id=one.id, told=html.escape(told), weight=-(-(weight + largest) // 1000), arch=USUAL,
+            kernels=f"{many} kernels" if many > 1 else "A kernel", them="them" if many > 1 else "it",
         )  # fmt: skip
     return texts, sent, findings
 
