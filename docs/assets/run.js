@@ -198,6 +198,10 @@ export const TRUTHS = {
     });
     return TRUTHS.transposed({ a: x, b }, { m, n, k });
   },
+  exponentials: ({ x }, { n }) => byRow(x, n, row => {
+    const top = Math.max(...row);
+    return [total(row.map(one => Math.exp(one - top)))];
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

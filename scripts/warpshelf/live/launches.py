@@ -101,7 +101,8 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         try:
             kernel, truth = (_choose(row[key], variant) for key in ("kernel", "truth"))
             alike = [one for one in views if one["variant"] == variant]
-            view = next((one for one in alike if one["kernel"].startswith(kernel)), None)
+            alike = [one for one in alike if one["kernel"].startswith(kernel)]
+            view = min(alike, key=lambda one: one["kernel"] != kernel, default=None)
             if view is None:
                 raise ValueError(f"no view of it is kept whole whose kernel is {kernel}...")
             module = ptx.rebuild_module(view)
@@ -212,9 +213,10 @@ def render_panels(
         told = json.dumps(run.told | addresses, separators=(",", ":"))
         largest = max(map(len, run.files.values()))
         many = len(run.told["variants"])
+        kernels, them = ("A kernel", "it") if many == 1 else (f"{many} kernels", "them")
         texts[f"runs/{one.id}.md"] = PANEL.format(
             id=one.id, told=html.escape(told), weight=-(-(weight + largest) // 1000), arch=USUAL,
-            kernels=f"{many} kernels" if many > 1 else "A kernel", them="them" if many > 1 else "it",
+            kernels=kernels, them=them,
         )  # fmt: skip
     return texts, sent, findings
 
