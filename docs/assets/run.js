@@ -202,6 +202,10 @@ export const TRUTHS = {
     const top = Math.max(...row);
     return [total(row.map(one => Math.exp(one - top)))];
   }),
+  permuted: ({ x, sources }, { h, k }) => byRow(sources, 1, ([copy]) => { // a token has k copies
+    const token = Math.floor(copy / k);
+    return x.slice(token * h, token * h + h);
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
