@@ -16,6 +16,7 @@ const FORMATS = {
   float16: typed(Uint16Array, bits => fromHalf(bits), value => toHalf(value)),
   bfloat16: typed(Uint16Array, bits => fromBrain(bits), value => toBrain(value)),
   float8: typed(Uint8Array, bits => fromEighth(bits), value => toEighth(value)),
+  int16: typed(Int16Array, one => one, Math.trunc),
   int32: typed(Int32Array, one => one, Math.trunc),
   int64: typed(BigInt64Array, Number, value => BigInt(Math.trunc(value))),
 };
@@ -98,6 +99,7 @@ export function fill(run, size, kind, seed) {
     if (name === run.result || (format === "int64" && !limit)) continue;
     if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
     else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
+    if (run.sorted.includes(name)) given[name].sort((one, other) => one - other);
   }
   return given;
 }
@@ -111,9 +113,9 @@ export function encode(run, given) {
 
 const total = values => values.reduce((all, one) => all + one, 0);
 
-// What `one` makes of each row of n numbers, one after the other.
+// What `one` makes of each row of n numbers, and of which it is, one after the other.
 function byRow(x, n, one) {
-  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n)));
+  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n), k));
   return Float64Array.from(rows.flatMap(row => Array.from(row)));
 }
 
@@ -174,6 +176,36 @@ export const TRUTHS = {
     return Math.fround(0.4) * value + Math.fround(0.1) * total(around);
   }),
   sum: ({ x }) => [total(x) | 0],
+  scaled: ({ a, b, a_scale, b_scale }, size) =>
+    TRUTHS.transposed({ a, b }, size).map(one => one * a_scale[0] * b_scale[0]),
+  slabs: ({ a, b, a_scale, b_scale }, size) => { // a scale of 128 of a row of a, and of 128 x 128 of b
+    const { m, k, slabs } = size, slab = at => Math.floor(at % k / 128), row = at => Math.floor(at / k);
+    const scaled = {
+      a: a.map((one, at) => one * a_scale[slab(at) * m + row(at)]),
+      b: b.map((one, at) => one * b_scale[Math.floor(row(at) / 128) * slabs + slab(at)]),
+    };
+    return TRUTHS.transposed(scaled, size);
+  },
+  grouped: ({ x, w, ends }, { n, k }) => byRow(x, k, (row, at) => { // by the matrix of its group, if it has one
+    const group = ends.findIndex(end => at < end), place = (step, column) => (group * n + column) * k + step;
+    return group < 0 ? new Float64Array(n) : multiply({ a: row, b: w }, { m: 1, n, k }, place);
+  }),
+  quantised: ({ x, codes, steps }, { m, n, k, words }) => { // a word has four codes, of weights that are 64 apart
+    const b = Float64Array.from({ length: n * k }, (_, at) => {
+      const row = Math.floor(at / k), column = at % k, step = 2 * (Math.floor(column / 128) * n + row);
+      const word = codes[row * words + Math.floor(column / 256) * 64 + column % 64];
+      return ((word >> 4 * Math.floor(column % 256 / 64) & 15) - steps[step + 1]) * steps[step];
+    });
+    return TRUTHS.transposed({ a: x, b }, { m, n, k });
+  },
+  exponentials: ({ x }, { n }) => byRow(x, n, row => {
+    const top = Math.max(...row);
+    return [total(row.map(one => Math.exp(one - top)))];
+  }),
+  permuted: ({ x, sources }, { h, k }) => byRow(sources, 1, ([copy]) => { // a token has k copies
+    const token = Math.floor(copy / k);
+    return x.slice(token * h, token * h + h);
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

@@ -35,6 +35,8 @@ for (const one of run.variants)
     for (const kind of k ? ["random"] : ["random", "all one", "one, the rest zero", "counted up", "random, with an infinity"]) {
       if (run.finite && kind.includes("infinity")) continue;
       const pack = new Pack(new Uint8Array(readFileSync(`${folder}/${one.pack}`))), given = fill(run, run.sizes[k], kind, 3);
+      const rises = name => given[name].every((one, at) => !at || given[name][at - 1] <= one);
+      if (!run.sorted.every(rises)) wrong.push(`${kind}: not sorted`);
       pack.select(k);
       const bytes = encode(run, given), launch = new Launch(await Engine.load(module), pack, {}, pack.head.memory.map(m => bytes[m.name]));
       const said = launch.run(), at = pack.head.memory.findIndex(m => m.name === run.result);

@@ -28,21 +28,21 @@ from warpshelf.look.view import View
 FILE = "snippets/runs.yml"
 USUAL = view_store.USUAL
 # Bytes of an element.
-SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int32": 4, "int64": 8}
+SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int16": 2, "int32": 4, "int64": 8}
 ROW = {
     "snippet": str, "kernel": (str, dict), "sizes": list, "tensors": {"*": list},
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
-    "grids": {"*": list}, "finite?": bool, "indices?": dict,
+    "grids": {"*": list}, "finite?": bool, "indices?": dict, "sorted?": list,
 }  # fmt: skip
 ELEMENTS = {"float8": 0, "float16": 6, "float32": 7, "bfloat16": 9}  # as CUDA numbers them
 SWIZZLED = 3
 
 
 PANEL = """<details class="ws-fold ws-run" data-run="{told}">
-<summary>{kernels} kernels of {arch}: run, break and step through them in this browser ({weight} KB)
+<summary>{kernels} of {arch}: run, break and step through {them} in this browser ({weight} KB)
 </summary>
 <noscript><p>This needs JavaScript and WebAssembly. <code>python snippets/{id}/{id}.py</code>
-runs the same kernels, and needs no GPU either.</p></noscript>
+runs the same, and needs no GPU either.</p></noscript>
 </details>
 """
 OWN = """<details class="ws-fold ws-run" data-run="{told}">
@@ -101,7 +101,8 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         try:
             kernel, truth = (_choose(row[key], variant) for key in ("kernel", "truth"))
             alike = [one for one in views if one["variant"] == variant]
-            view = next((one for one in alike if one["kernel"].startswith(kernel)), None)
+            alike = [one for one in alike if one["kernel"].startswith(kernel)]
+            view = min(alike, key=lambda one: one["kernel"] != kernel, default=None)
             if view is None:
                 raise ValueError(f"no view of it is kept whole whose kernel is {kernel}...")
             module = ptx.rebuild_module(view)
@@ -117,6 +118,7 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         variants.append({"name": variant, "truth": truth, "pack": name})
     told = {key: row[key] for key in ("sizes", "tensors", "result", "tolerance")}
     told |= {"finite": row.get("finite", False), "indices": row.get("indices", {})}
+    told |= {"sorted": row.get("sorted", [])}
     return Run({**told, "variants": variants}, packs), []
 
 
@@ -155,10 +157,13 @@ def _pack_view(
         if isinstance(value, dict):
             if "map" not in value:
                 return encode(value[view["variant"]], width)
-            # Of a matrix, for the copy engine, in lines of 128 bytes.
-            dtype, *sides = row["tensors"][value["map"]]
+            # Of matrices, for the copy engine, in lines of 128 bytes.
+            stored, *sides = row["tensors"][value["map"]]
             shape, at = [sizes.get(side, side) for side in sides], memory[value["map"]].at
-            kind, strides = ELEMENTS[dtype], (shape[1], 1)
+            dtype = value.get("as", stored)  # of wider elements there are fewer
+            shape[-1] = shape[-1] * SIZE[stored] // SIZE[dtype]
+            strides = [math.prod(shape[side:]) for side in range(1, len(shape) + 1)]
+            kind = ELEMENTS[dtype]
             return tiled(at, SWIZZLED, SIZE[dtype], kind, value["box"], shape, strides)
         number = memory[value].at if value in memory else sizes.get(value, value)
         return int(number).to_bytes(width, "little")
@@ -207,9 +212,11 @@ def render_panels(
         sent |= run.files | held
         told = json.dumps(run.told | addresses, separators=(",", ":"))
         largest = max(map(len, run.files.values()))
+        many = len(run.told["variants"])
+        kernels, them = ("A kernel", "it") if many == 1 else (f"{many} kernels", "them")
         texts[f"runs/{one.id}.md"] = PANEL.format(
-            id=one.id, told=html.escape(told), weight=-(-(weight + largest) // 1000),
-            kernels=len(run.told["variants"]), arch=USUAL,
+            id=one.id, told=html.escape(told), weight=-(-(weight + largest) // 1000), arch=USUAL,
+            kernels=kernels, them=them,
         )  # fmt: skip
     return texts, sent, findings
 
