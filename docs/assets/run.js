@@ -124,6 +124,13 @@ function weigh(scores) {
   return powers.map(one => one / whole);
 }
 
+// How far each lies from their mean, in deviations.
+function standardize(row) {
+  const mean = total(row) / row.length, off = row.map(one => one - mean);
+  const scale = 1 / Math.sqrt(total(off.map(one => one * one)) / row.length + Math.fround(1e-5));
+  return off.map(one => one * scale);
+}
+
 // a (m, k) by b, whose element of row `step` and column `column` stands at `place`.
 function multiply({ a, b }, { m, n, k }, place) {
   const c = new Float64Array(m * n);
@@ -174,6 +181,20 @@ export const TRUTHS = {
     return Math.fround(0.4) * value + Math.fround(0.1) * total(around);
   }),
   sum: ({ x }) => [total(x) | 0],
+  convolution: ({ x, taps, bias, gamma, beta }, { b, c, t, k, s, groups }) => {
+    const sums = Float64Array.from({ length: b * k * t }, (_, at) => {
+      const i = at % t, row = Math.floor(at / t) % k, image = Math.floor(at / (t * k));
+      let sum = bias[row];
+      for (let step = 0; step < c; ++step)
+        for (let tap = 0, from = i - (s - 1) / 2; tap < s; ++tap, ++from)
+          if (from >= 0 && from < t) sum += taps[(row * c + step) * s + tap] * x[(image * c + step) * t + from];
+      return sum;
+    });
+    return byRow(sums, k / groups * t, standardize).map((one, at) => { // and Mish
+      const value = one * gamma[Math.floor(at / t) % k] + beta[Math.floor(at / t) % k];
+      return value * Math.tanh(Math.log1p(Math.exp(value)));
+    });
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
