@@ -195,6 +195,10 @@ export const TRUTHS = {
       return value * Math.tanh(Math.log1p(Math.exp(value)));
     });
   },
+  gradient: ({ y, dy }, { n }) => { // of a softmax
+    const dots = byRow(y.map((one, at) => one * dy[at]), n, row => [total(row)]);
+    return y.map((one, at) => one * (dy[at] - dots[Math.floor(at / n)]));
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
