@@ -199,6 +199,9 @@ export const TRUTHS = {
     const dots = byRow(y.map((one, at) => one * dy[at]), n, row => [total(row)]);
     return y.map((one, at) => one * (dy[at] - dots[Math.floor(at / n)]));
   },
+  NT: ({ a_rows: a, b_columns: b }, size) => TRUTHS.transposed({ a, b }, size),
+  TN: ({ a_columns: x, b_rows: b }, size) =>
+    TRUTHS.product({ a: TRUTHS.transpose({ x }, { m: size.k, n: size.m }), b }, size),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
