@@ -157,6 +157,16 @@ function attend({ q, k, v }, { s, d }, more) {
   return out;
 }
 
+// The largest element that each block has read, where blocks take `many` elements in turn.
+function topsOf(a, blocks, many) {
+  const tops = new Array(blocks).fill(-Infinity);
+  a.forEach((one, at) => {
+    const block = Math.floor(at / many) % blocks;
+    tops[block] = Math.max(tops[block], one);
+  });
+  return tops;
+}
+
 export const TRUTHS = {
   transpose: ({ x }, { m, n }) => x.map((_, k) => x[k % m * n + Math.floor(k / m)]),
   product: (given, size) => multiply(given, size, (step, column) => step * size.n + column),
@@ -202,6 +212,8 @@ export const TRUTHS = {
   NT: ({ a_rows: a, b_columns: b }, size) => TRUTHS.transposed({ a, b }, size),
   TN: ({ a_columns: x, b_rows: b }, size) =>
     TRUTHS.product({ a: TRUTHS.transpose({ x }, { m: size.k, n: size.m }), b }, size),
+  "tops by 256": ({ a }, { blocks }) => topsOf(a, blocks, 256),
+  "tops by 4096": ({ a }, { blocks }) => topsOf(a, blocks, 4096),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
