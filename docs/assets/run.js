@@ -214,6 +214,7 @@ export const TRUTHS = {
     TRUTHS.product({ a: TRUTHS.transpose({ x }, { m: size.k, n: size.m }), b }, size),
   "tops by 256": ({ a }, { blocks }) => topsOf(a, blocks, 256),
   "tops by 4096": ({ a }, { blocks }) => topsOf(a, blocks, 4096),
+  gated: ({ gate, up }) => gate.map((one, at) => one / (1 + Math.exp(-one)) * up[at]),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
