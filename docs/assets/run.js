@@ -215,6 +215,11 @@ export const TRUTHS = {
   "tops by 256": ({ a }, { blocks }) => topsOf(a, blocks, 256),
   "tops by 4096": ({ a }, { blocks }) => topsOf(a, blocks, 4096),
   gated: ({ gate, up }) => gate.map((one, at) => one / (1 + Math.exp(-one)) * up[at]),
+  rotation: ({ q, cos, sin }, { s, h, d }) => q.map((one, at) => {
+    const half = d / 2, angle = Math.floor(at / (h * d)) % s * half + at % half;
+    const other = at % d < half ? -q[at + half] : q[at - half];
+    return one * cos[angle] + other * sin[angle];
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
