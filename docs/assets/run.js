@@ -220,6 +220,7 @@ export const TRUTHS = {
     const other = at % d < half ? -q[at + half] : q[at - half];
     return one * cos[angle] + other * sin[angle];
   }),
+  "layer norm": ({ x, w, b }, { n }) => byRow(x, n, standardize).map((one, at) => one * w[at % n] + b[at % n]),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
