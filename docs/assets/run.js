@@ -91,12 +91,20 @@ function instead(values, next, other) {
   return values;
 }
 
+// So many numbers that rise from 0 to an end: where segments of a tensor begin, and the last one ends.
+function cut(end, count, next) {
+  const inner = Array.from({ length: count - 2 }, () => Math.floor(next() * (end + 1)));
+  return [0, ...inner.sort((a, b) => a - b), end];
+}
+
 export function fill(run, size, kind, seed) {
   const next = random(seed), given = {};
   for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
     const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), limit = run.indices[name];
-    if (name === run.result || (format === "int64" && !limit)) continue;
+    const end = run.cuts[name];
+    if (name === run.result || (format === "int64" && !limit && !end)) continue;
     if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
+    else if (end) given[name] = cut(size[end] ?? end, count, next);
     else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
   }
   return given;
@@ -221,6 +229,8 @@ export const TRUTHS = {
     return one * cos[angle] + other * sin[angle];
   }),
   "layer norm": ({ x, w, b }, { n }) => byRow(x, n, standardize).map((one, at) => one * w[at % n] + b[at % n]),
+  segments: ({ x, offsets }, { s }) =>
+    Array.from({ length: s }, (_, k) => total(x.slice(offsets[k], offsets[k + 1]))),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

@@ -35,6 +35,10 @@ for (const one of run.variants)
     for (const kind of k ? ["random"] : ["random", "all one", "one, the rest zero", "counted up", "random, with an infinity"]) {
       if (run.finite && kind.includes("infinity")) continue;
       const pack = new Pack(new Uint8Array(readFileSync(`${folder}/${one.pack}`))), given = fill(run, run.sizes[k], kind, 3);
+      for (const [name, end] of Object.entries(run.cuts)) {
+        const at = given[name], rises = at.every((one, i) => !i || one >= at[i - 1]);
+        if (at[0] !== 0 || at.at(-1) !== run.sizes[k][end] || !rises) wrong.push(`${name} are no cuts`);
+      }
       pack.select(k);
       const bytes = encode(run, given), launch = new Launch(await Engine.load(module), pack, {}, pack.head.memory.map(m => bytes[m.name]));
       const said = launch.run(), at = pack.head.memory.findIndex(m => m.name === run.result);
