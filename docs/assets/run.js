@@ -105,6 +105,7 @@ export function fill(run, size, kind, seed) {
     if (name === run.result || (format === "int64" && !limit && !end)) continue;
     if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
     else if (end) given[name] = cut(size[end] ?? end, count, next);
+    else if (run.fractions.includes(name)) given[name] = Array.from({ length: count }, next).map(FORMATS[format].round);
     else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
   }
   return given;
@@ -231,6 +232,11 @@ export const TRUTHS = {
   "layer norm": ({ x, w, b }, { n }) => byRow(x, n, standardize).map((one, at) => one * w[at % n] + b[at % n]),
   segments: ({ x, offsets }, { s }) =>
     Array.from({ length: s }, (_, k) => total(x.slice(offsets[k], offsets[k + 1]))),
+  recurrence: ({ x, gates, offsets }) => {
+    const opens = new Set(offsets);
+    let h = 0;
+    return x.map((one, at) => h = (opens.has(at) ? 0 : gates[at] * h) + one);
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

@@ -39,6 +39,8 @@ for (const one of run.variants)
         const at = given[name], rises = at.every((one, i) => !i || one >= at[i - 1]);
         if (at[0] !== 0 || at.at(-1) !== run.sizes[k][end] || !rises) wrong.push(`${name} are no cuts`);
       }
+      for (const name of run.fractions)
+        if (given[name].some(one => one < 0 || one > 1)) wrong.push(`${name} are no fractions`);
       pack.select(k);
       const bytes = encode(run, given), launch = new Launch(await Engine.load(module), pack, {}, pack.head.memory.map(m => bytes[m.name]));
       const said = launch.run(), at = pack.head.memory.findIndex(m => m.name === run.result);

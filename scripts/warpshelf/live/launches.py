@@ -33,6 +33,7 @@ ROW = {
     "snippet": str, "kernel": (str, dict), "sizes": list, "tensors": {"*": list},
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
     "grids": {"*": list}, "finite?": bool, "indices?": dict, "cuts?": dict,
+    "fractions?": list,
 }  # fmt: skip
 ELEMENTS = {"float8": 0, "float16": 6, "float32": 7, "bfloat16": 9}  # as CUDA numbers them
 SWIZZLED = 3
@@ -116,7 +117,7 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         packs[name] = data
         variants.append({"name": variant, "truth": truth, "pack": name})
     told = {key: row[key] for key in ("sizes", "tensors", "result", "tolerance")}
-    told |= {"finite": row.get("finite", False)}
+    told |= {"finite": row.get("finite", False), "fractions": row.get("fractions", [])}
     told |= {key: row.get(key, {}) for key in ("indices", "cuts")}
     return Run({**told, "variants": variants}, packs), []
 
