@@ -92,14 +92,22 @@ function instead(values, next, other) {
   return values;
 }
 
+const rise = numbers => numbers.sort((one, other) => one - other);
+const below = (count, next, end) => Array.from({ length: count }, () => Math.floor(next() * end));
+const DRAWN = { // whatever the kind of values
+  below,
+  rising: (count, next, end) => rise(below(count, next, end)),
+  cuts: (count, next, end) => [0, ...rise(below(count - 2, next, end + 1)), end],
+  fraction: (count, next) => Array.from({ length: count }, next),
+};
+
 export function fill(run, size, kind, seed) {
   const next = random(seed), given = {};
   for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
-    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), limit = run.indices[name];
-    if (name === run.result || (format === "int64" && !limit)) continue;
-    if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
-    else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
-    if (run.sorted.includes(name)) given[name].sort((one, other) => one - other);
+    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), [how, end] = run.drawn[name] ?? [];
+    if (name === run.result || (format === "int64" && !how)) continue;
+    const values = how ? DRAWN[how](count, next, size[end] ?? end) : VALUES[kind](count, next, format === "int32");
+    given[name] = values.map(FORMATS[format].round);
   }
   return given;
 }
@@ -126,6 +134,13 @@ function weigh(scores) {
   return powers.map(one => one / whole);
 }
 
+// How far each lies from their mean, in deviations.
+function standardize(row) {
+  const mean = total(row) / row.length, off = row.map(one => one - mean);
+  const scale = 1 / Math.sqrt(total(off.map(one => one * one)) / row.length + Math.fround(1e-5));
+  return off.map(one => one * scale);
+}
+
 // a (m, k) by b, whose element of row `step` and column `column` stands at `place`.
 function multiply({ a, b }, { m, n, k }, place) {
   const c = new Float64Array(m * n);
@@ -150,6 +165,16 @@ function attend({ q, k, v }, { s, d }, more) {
     });
   }
   return out;
+}
+
+// The largest element that each block has read, where blocks take `many` elements in turn.
+function topsOf(a, blocks, many) {
+  const tops = new Array(blocks).fill(-Infinity);
+  a.forEach((one, at) => {
+    const block = Math.floor(at / many) % blocks;
+    tops[block] = Math.max(tops[block], one);
+  });
+  return tops;
 }
 
 export const TRUTHS = {
@@ -206,6 +231,43 @@ export const TRUTHS = {
     const token = Math.floor(copy / k);
     return x.slice(token * h, token * h + h);
   }),
+  convolution: ({ x, taps, bias, gamma, beta }, { b, c, t, k, s, groups }) => {
+    const sums = Float64Array.from({ length: b * k * t }, (_, at) => {
+      const i = at % t, row = Math.floor(at / t) % k, image = Math.floor(at / (t * k));
+      let sum = bias[row];
+      for (let step = 0; step < c; ++step)
+        for (let tap = 0, from = i - (s - 1) / 2; tap < s; ++tap, ++from)
+          if (from >= 0 && from < t) sum += taps[(row * c + step) * s + tap] * x[(image * c + step) * t + from];
+      return sum;
+    });
+    return byRow(sums, k / groups * t, standardize).map((one, at) => { // and Mish
+      const value = one * gamma[Math.floor(at / t) % k] + beta[Math.floor(at / t) % k];
+      return value * Math.tanh(Math.log1p(Math.exp(value)));
+    });
+  },
+  gradient: ({ y, dy }, { n }) => { // of a softmax
+    const dots = byRow(y.map((one, at) => one * dy[at]), n, row => [total(row)]);
+    return y.map((one, at) => one * (dy[at] - dots[Math.floor(at / n)]));
+  },
+  NT: ({ a_rows: a, b_columns: b }, size) => TRUTHS.transposed({ a, b }, size),
+  TN: ({ a_columns: x, b_rows: b }, size) =>
+    TRUTHS.product({ a: TRUTHS.transpose({ x }, { m: size.k, n: size.m }), b }, size),
+  "tops by 256": ({ a }, { blocks }) => topsOf(a, blocks, 256),
+  "tops by 4096": ({ a }, { blocks }) => topsOf(a, blocks, 4096),
+  gated: ({ gate, up }) => gate.map((one, at) => one / (1 + Math.exp(-one)) * up[at]),
+  rotation: ({ q, cos, sin }, { s, h, d }) => q.map((one, at) => {
+    const half = d / 2, angle = Math.floor(at / (h * d)) % s * half + at % half;
+    const other = at % d < half ? -q[at + half] : q[at - half];
+    return one * cos[angle] + other * sin[angle];
+  }),
+  "layer norm": ({ x, w, b }, { n }) => byRow(x, n, standardize).map((one, at) => one * w[at % n] + b[at % n]),
+  segments: ({ x, offsets }, { s }) =>
+    Array.from({ length: s }, (_, k) => total(x.slice(offsets[k], offsets[k + 1]))),
+  recurrence: ({ x, gates, offsets }) => {
+    const opens = new Set(offsets);
+    let h = 0;
+    return x.map((one, at) => h = (opens.has(at) ? 0 : gates[at] * h) + one);
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

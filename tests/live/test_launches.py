@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import exhaustive
 from papergpu import build
 from papergpu.kernel_cache import Module
 
@@ -35,8 +36,6 @@ for (const one of run.variants)
     for (const kind of k ? ["random"] : ["random", "all one", "one, the rest zero", "counted up", "random, with an infinity"]) {
       if (run.finite && kind.includes("infinity")) continue;
       const pack = new Pack(new Uint8Array(readFileSync(`${folder}/${one.pack}`))), given = fill(run, run.sizes[k], kind, 3);
-      const rises = name => given[name].every((one, at) => !at || given[name][at - 1] <= one);
-      if (!run.sorted.every(rises)) wrong.push(`${kind}: not sorted`);
       pack.select(k);
       const bytes = encode(run, given), launch = new Launch(await Engine.load(module), pack, {}, pack.head.memory.map(m => bytes[m.name]));
       const said = launch.run(), at = pack.head.memory.findIndex(m => m.name === run.result);
@@ -48,11 +47,14 @@ for (const one of run.variants)
         if (!compare(run, run.sizes[k], given, spoilt, one.truth).wrong) wrong.push(`${one.name}: a spoilt result passes`);
       }
     }
+const drawn = how => fill({ tensors: { t: ["int32", 9] }, drawn: { t: [how, "n"] } }, { n: 5 }, "random", 3).t;
+const rises = t => t.every((one, k) => !k || one >= t[k - 1]), [cuts, rising] = [drawn("cuts"), drawn("rising")];
+if (!rises(rising) || !rises(cuts) || cuts[0] !== 0 || cuts.at(-1) !== 5 || rises(drawn("below"))) wrong.push("drawn");
 console.log(JSON.stringify(wrong));
 """  # noqa: E501
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", exhaustive([*ROWS], "all kernels that pages run", light=12))
 def test_every_variant_is_right_with_all_values(name: str, node: str, tmp_path: Path) -> None:
     run, findings = launches.pack_runs(SNIPPETS[name], ROWS[name])
     assert findings == []

@@ -32,7 +32,7 @@ SIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int16": 2, "int
 ROW = {
     "snippet": str, "kernel": (str, dict), "sizes": list, "tensors": {"*": list},
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
-    "grids": {"*": list}, "finite?": bool, "indices?": dict, "sorted?": list,
+    "grids": {"*": list}, "finite?": bool, "drawn?": {"*": list},
 }  # fmt: skip
 ELEMENTS = {"float8": 0, "float16": 6, "float32": 7, "bfloat16": 9}  # as CUDA numbers them
 SWIZZLED = 3
@@ -117,8 +117,7 @@ def pack_runs(snippet: Snippet, row: Mapping[str, Any]) -> tuple[Run | None, lis
         packs[name] = data
         variants.append({"name": variant, "truth": truth, "pack": name})
     told = {key: row[key] for key in ("sizes", "tensors", "result", "tolerance")}
-    told |= {"finite": row.get("finite", False), "indices": row.get("indices", {})}
-    told |= {"sorted": row.get("sorted", [])}
+    told |= {"finite": row.get("finite", False), "drawn": row.get("drawn", {})}
     return Run({**told, "variants": variants}, packs), []
 
 
