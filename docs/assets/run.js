@@ -85,6 +85,7 @@ const VALUES = {
   "counted up": count => Array.from({ length: count }, (_, k) => k % 1024),
   "random, with an infinity": (count, next, whole) =>
     instead(VALUES.random(count, next, whole), next, whole ? 2 ** 31 - 1 : Infinity),
+  "typed in": (count, next, whole, typed) => Array.from({ length: count }, (_, k) => typed[k % typed.length]),
 };
 
 function instead(values, next, other) {
@@ -101,12 +102,12 @@ const DRAWN = { // whatever the kind of values
   fraction: (count, next) => Array.from({ length: count }, next),
 };
 
-export function fill(run, size, kind, seed) {
+export function fill(run, size, kind, seed, typed = [0]) {
   const next = random(seed), given = {};
   for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
     const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), [how, end] = run.drawn[name] ?? [];
     if (name === run.result || (format === "int64" && !how)) continue;
-    const values = how ? DRAWN[how](count, next, size[end] ?? end) : VALUES[kind](count, next, format === "int32");
+    const values = how ? DRAWN[how](count, next, size[end] ?? end) : VALUES[kind](count, next, format === "int32", typed);
     given[name] = values.map(FORMATS[format].round);
   }
   return given;
@@ -377,7 +378,9 @@ class Panel {
     const kinds = Object.keys(VALUES).filter(kind => !finite || !kind.includes("infinity"));
     const choices = [
       own ? this.pickFile() : this.pick("variant", "Kernel", variants.map(one => one.name)),
-      ...own ? [] : [this.pick("size", "Size", sizes.map(describe)), this.pick("values", "Values", kinds)],
+      ...own ? [] : [this.pick("size", "Size", sizes.map(describe)), this.pick("values", "Values", kinds),
+        this.type("seed", "Seed", "1"), this.type("typed", "Numbers, over and over", "1, 2, 3")],
+      this.type("grid", "Blocks"), this.type("block", "Threads"),
       this.pick("order", "Order of warps", ["in turn", "one as far as it goes", "at random"]),
       this.pick("without", "Break it", ["as it is"]),
     ];
@@ -401,6 +404,25 @@ class Panel {
     choice.setAttribute("aria-label", label); // without the options, which a label around it would name
     choice.addEventListener("change", () => this.choose());
     return make("label", {}, `${label} `, choice);
+  }
+  type(name, label, value = "") {
+    const typed = this[name] = make("input", { type: "text", value, size: 8 });
+    typed.addEventListener("change", () => this.choose());
+    return make("label", {}, `${label} `, typed);
+  }
+  // The numbers that stand in a field; the first of them must be one.
+  read(name, least = -Infinity, most = Infinity) {
+    const field = this[name], all = field.value.split(/[\s,;\u00d7]+/).filter(Boolean).map(Number);
+    const wrong = !all.length || all.some(one => Number.isNaN(one) || one < least || one > most);
+    field.setAttribute("aria-invalid", wrong);
+    if (wrong) throw new Error(`${field.parentNode.textContent.trim()}: ${field.value || "nothing"} cannot be`);
+    return all;
+  }
+  // A grid or a block, of one number to three.
+  readSides(name, most) {
+    const sides = [...this.read(name, 1, most).map(Math.floor), 1, 1].slice(0, 3), all = sides.reduce((x, y) => x * y);
+    if (all > most) throw new Error(`${all} ${name === "grid" ? "blocks" : "threads"} are more than ${most}`);
+    return sides;
   }
   offer(choice, options) {
     choice.replaceChildren(...options.map((textContent, value) => make("option", { value, textContent })));
@@ -430,6 +452,11 @@ class Panel {
     const { own, variants, engine } = this.run, address = path => new URL(path, this.home).href;
     const pack = own ? this.picked.files[0] : variants[this.variant.value].pack, number = own ? 0 : +this.size.value;
     if (!pack) return this.say("Choose a file that papergpu run --pack FOLDER has written.");
+    if (!own) {
+      const kind = this.values.selectedOptions[0].textContent;
+      this.seed.parentNode.hidden = !/random|one,/.test(kind);
+      this.typed.parentNode.hidden = kind !== "typed in";
+    }
     try {
       if (pack !== this.pack || number !== this.number) {
         this.say("Loading the engine and the kernel \u2026");
@@ -438,6 +465,8 @@ class Panel {
         this.program = await this.asker.ask("open", what);
         Object.assign(this, { pack, number });
         this.showSource();
+        for (const name of ["grid", "block"]) this[name].value = this.program[name].join(" \u00d7 ");
+        this.block.parentNode.hidden = !/\.cuh?$/.test(this.file); // Triton's are compiled in
         this.listOrders();
       }
       await this.act("run");
@@ -490,10 +519,15 @@ class Panel {
   // What a launch begins with.
   question() {
     const { run } = this, order = +this.order.value, settings = { schedule: order, seed: order === 2 ? 1 : 0 };
+    settings.grid = this.readSides("grid", 4096);
+    if (!this.block.parentNode.hidden) settings.block = this.readSides("block", 1024);
+    const group = this.program.cluster, whole = settings.grid.every((blocks, k) => blocks % group[k] === 0);
+    if (!whole) throw new Error(`blocks come in clusters of ${group.join(" \u00d7 ")}`);
     const without = [...this.orders.values()][this.without.value];
     if (run.own) return { without, settings: { ...settings, profile: 1, fatal: 1 } };
     const kind = this.values.selectedOptions[0].textContent;
-    this.given = fill(run, run.sizes[this.size.value], kind, 1);
+    const typed = this.typed.parentNode.hidden ? [] : this.read("typed"), [seed] = this.read("seed");
+    this.given = fill(run, run.sizes[this.size.value], kind, seed, typed);
     return { without, settings, given: encode(run, this.given) };
   }
   async act(name) {

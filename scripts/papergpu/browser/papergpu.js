@@ -117,6 +117,7 @@ export class Launch {
     else view.setUint32(at, value, true);
   }
   number(name, k = 0) { return this.engine.view.getUint32(this.field(name) + 4 * k, true); }
+  three(name) { return [0, 1, 2].map(k => this.number(name, k)); }
   get steps() { return Number(this.engine.view.getBigUint64(this.field("steps"), true)); }
   // A copy of bytes in the engine's memory, or room for them.
   put(data, align = LINES) {
@@ -144,10 +145,10 @@ export class Launch {
   }
   // What was found: {text, pc, place, block, thread}, or null. Numbers behind $ name memory, behind @ instructions.
   get finding() {
-    const text = this.engine.text(this.field("error")), three = name => [0, 1, 2].map(k => this.number(name, k));
+    const text = this.engine.text(this.field("error"));
     if (!text) return null;
     const { memory } = this.pack.head;
-    return { pc: this.number("fault_pc"), block: three("fault_block"), thread: three("fault_thread"),
+    return { pc: this.number("fault_pc"), block: this.three("fault_block"), thread: this.three("fault_thread"),
       text: text.replace(/\$(\d+)/g, (_, k) => memory[k].name).replace(/@(\d+)/g, (_, pc) => this.where(+pc)) };
   }
   // The place of an instruction: its line of PTX, and [file, line] with its callers.
@@ -238,6 +239,7 @@ class Session {
       forms: Array.from(this.pack.words(head.form), k => head.forms[k]),
       lines: places.map(one => one.ptx), places: places.map(one => one.callers.at(-1) ?? null),
       ptx: this.pack.text(head.ptx), sources: Object.fromEntries(texts),
+      ...Object.fromEntries(["grid", "block", "cluster"].map(name => [name, this.launch.three(name)])),
     };
   }
   // A launch whose memory holds `given`, by name, and of which the instructions `without` do nothing.
