@@ -111,15 +111,18 @@ export function encode(run, given) {
 
 const total = values => values.reduce((all, one) => all + one, 0);
 
+// The rows of n numbers at these places.
+const take = (x, n, places) => Array.from(places, place => x.slice(place * n, place * n + n));
+
 // What `one` makes of each row of n numbers, one after the other.
 function byRow(x, n, one) {
-  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n)));
+  const rows = take(x, n, Array(x.length / n).keys()).map(one);
   return Float64Array.from(rows.flatMap(row => Array.from(row)));
 }
 
 // The weights of scores: their powers of e, of which all are 1 together.
 function weigh(scores) {
-  const top = scores.reduce((all, one) => Math.max(all, one)), powers = scores.map(one => Math.exp(one - top));
+  const top = scores.reduce((all, one) => Math.max(all, one), -Infinity), powers = scores.map(one => Math.exp(one - top));
   const whole = total(powers);
   return powers.map(one => one / whole);
 }
@@ -134,20 +137,30 @@ function multiply({ a, b }, { m, n, k }, place) {
   return c;
 }
 
+// What a query has of the values of keys, which have n numbers.
+function look(query, keys, values, n, scale) {
+  const weights = weigh(keys.map(key => scale * total(key.map((one, k) => one * query[k]))));
+  const out = new Float64Array(n);
+  values.forEach((value, key) => value.forEach((one, k) => out[k] += weights[key] * one));
+  return out;
+}
+
 // What each query has of the keys up to its own, and of so many more behind it.
 function attend({ q, k, v }, { s, d }, more) {
-  const out = new Float64Array(s * d);
-  for (let row = 0; row < s; ++row) {
-    const scores = new Float64Array(Math.min(s, row + 1 + more));
-    for (let key = 0; key < scores.length; ++key) {
-      for (let step = 0; step < d; ++step) scores[key] += q[row * d + step] * k[key * d + step];
-      scores[key] /= Math.sqrt(d);
-    }
-    weigh(scores).forEach((weight, key) => {
-      for (let step = 0; step < d; ++step) out[row * d + step] += weight * v[key * d + step];
-    });
-  }
-  return out;
+  const [keys, values] = [k, v].map(x => take(x, d, Array(s).keys()));
+  return byRow(q, d, (query, row) => {
+    const [seen, held] = [keys, values].map(rows => rows.slice(0, row + 1 + more));
+    return look(query, seen, held, d, d ** -0.5);
+  });
+}
+
+// What `one` makes of each query (b, t, h), of the places of the rows that it sees, in pages of 16, and of its head.
+function decode({ q, table, lengths }, { b, t, h, w }, one) {
+  return byRow(q, q.length / (b * t * h), (query, k) => {
+    const sequence = Math.floor(k / (h * t)), token = Math.floor(k / h) % t;
+    const seen = Array(Math.max(0, lengths[sequence] - t + 1 + token)).keys();
+    return one(query, Array.from(seen, at => table[sequence * w + (at >> 4)] * 16 + at % 16), k % h);
+  });
 }
 
 export const TRUTHS = {
@@ -174,6 +187,10 @@ export const TRUTHS = {
     return Math.fround(0.4) * value + Math.fround(0.1) * total(around);
   }),
   sum: ({ x }) => [total(x) | 0],
+  latent: (given, size) => decode(given, size, (query, rows) => {
+    const keys = take(given.cache, 80, rows);
+    return look(query, keys, keys.map(key => key.slice(0, 64)), 64, 1 / 8);
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

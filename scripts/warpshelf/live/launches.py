@@ -39,7 +39,7 @@ SWIZZLED = 3
 
 
 PANEL = """<details class="ws-fold ws-run" data-run="{told}">
-<summary>{kernels} kernels of {arch}: run, break and step through them in this browser ({weight} KB)
+<summary>{kernels} of {arch}: run, break and step through them in this browser ({weight} KB)
 </summary>
 <noscript><p>This needs JavaScript and WebAssembly. <code>python snippets/{id}/{id}.py</code>
 runs the same kernels, and needs no GPU either.</p></noscript>
@@ -206,10 +206,10 @@ def render_panels(
             continue
         sent |= run.files | held
         told = json.dumps(run.told | addresses, separators=(",", ":"))
-        largest = max(map(len, run.files.values()))
+        largest, many = max(map(len, run.files.values())), len(run.told["variants"])
         texts[f"runs/{one.id}.md"] = PANEL.format(
             id=one.id, told=html.escape(told), weight=-(-(weight + largest) // 1000),
-            kernels=len(run.told["variants"]), arch=USUAL,
+            kernels=f"{many} kernel{'s' * (many > 1)}", arch=USUAL,
         )  # fmt: skip
     return texts, sent, findings
 
