@@ -191,6 +191,10 @@ export const TRUTHS = {
     const keys = take(given.cache, 80, rows);
     return look(query, keys, keys.map(key => key.slice(0, 64)), 64, 1 / 8);
   }),
+  paged: ({ k, v, ...given }, size) => decode(given, size, (query, rows, head) => {
+    const [keys, values] = [k, v].map(x => take(x, size.d, rows.map(row => row * 2 + (head >> 2))));
+    return look(query, keys, values, size.d, size.d ** -0.5);
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
