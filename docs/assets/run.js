@@ -94,9 +94,11 @@ function instead(values, next, other) {
 export function fill(run, size, kind, seed) {
   const next = random(seed), given = {};
   for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
-    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), limit = run.indices[name];
+    const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), index = run.indices[name];
+    const limit = size[index] ?? index;
     if (name === run.result || (format === "int64" && !limit)) continue;
-    if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * (size[limit] ?? limit)));
+    if (Array.isArray(limit)) given[name] = limit;
+    else if (limit) given[name] = Array.from({ length: count }, () => Math.floor(next() * limit));
     else given[name] = VALUES[kind](count, next, format === "int32").map(FORMATS[format].round);
   }
   return given;
@@ -138,8 +140,8 @@ function multiply({ a, b }, { m, n, k }, place) {
 }
 
 // What a query has of the values of keys, which have n numbers.
-function look(query, keys, values, n, scale) {
-  const weights = weigh(keys.map(key => scale * total(key.map((one, k) => one * query[k]))));
+function look(query, keys, values, n, scale, weight = weigh) {
+  const weights = weight(keys.map(key => scale * total(key.map((one, k) => one * query[k]))));
   const out = new Float64Array(n);
   values.forEach((value, key) => value.forEach((one, k) => out[k] += weights[key] * one));
   return out;
@@ -194,6 +196,11 @@ export const TRUTHS = {
   paged: ({ k, v, ...given }, size) => decode(given, size, (query, rows, head) => {
     const [keys, values] = [k, v].map(x => take(x, size.d, rows.map(row => row * 2 + (head >> 2))));
     return look(query, keys, values, size.d, size.d ** -0.5);
+  }),
+  gated: ({ q, k, v, cu }, { d }) => byRow(q, d, (query, row) => { // what begins with its sequence, up to it
+    const first = cu.findLast(one => one <= row), [keys, values] = [k, v].map(x =>
+      take(x.slice(first * d, (row + 1) * d), d, Array(row + 1 - first).keys()));
+    return look(query, keys, values, d, d ** -0.5, scores => scores.map(one => one / (1 + Math.exp(-one)) / 256));
   }),
 };
 

@@ -127,7 +127,7 @@ def _choose(value: Any, variant: str) -> Any:
 
 def _pack_view(
     row: Mapping[str, Any], view: View, module: str, sources: Mapping[str, str],
-    sizes: Mapping[str, int], grid: int,
+    sizes: Mapping[str, Any], grid: int,
 ) -> bytes:  # fmt: skip
     """One launch of the kernel of a view, all of its memory zero: a page fills it."""
     from papergpu.kernel_cache import Module
@@ -155,10 +155,11 @@ def _pack_view(
         if isinstance(value, dict):
             if "map" not in value:
                 return encode(value[view["variant"]], width)
-            # Of a matrix, for the copy engine, in lines of 128 bytes.
+            # Of a matrix, or as it is told, for the copy engine, in lines of 128 bytes.
             dtype, *sides = row["tensors"][value["map"]]
             shape, at = [sizes.get(side, side) for side in sides], memory[value["map"]].at
-            kind, strides = ELEMENTS[dtype], (shape[1], 1)
+            shape = value.get("shape", shape)
+            kind, strides = ELEMENTS[dtype], value.get("strides", (shape[1], 1))
             return tiled(at, SWIZZLED, SIZE[dtype], kind, value["box"], shape, strides)
         number = memory[value].at if value in memory else sizes.get(value, value)
         return int(number).to_bytes(width, "little")
