@@ -202,6 +202,7 @@ export const TRUTHS = {
       take(x.slice(first * d, (row + 1) * d), d, Array(row + 1 - first).keys()));
     return look(query, keys, values, d, d ** -0.5, scores => scores.map(one => one / (1 + Math.exp(-one)) / 256));
   }),
+  axpy: ({ w, v }) => w.map((one, k) => one - 2 * v[k]),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
