@@ -203,6 +203,11 @@ export const TRUTHS = {
     return look(query, keys, values, d, d ** -0.5, scores => scores.map(one => one / (1 + Math.exp(-one)) / 256));
   }),
   axpy: ({ w, v }) => w.map((one, k) => one - 2 * v[k]),
+  swiglu: ({ x, gates, w }, { k, f }) => {
+    const sums = (row, x) => total(row.map((one, at) => one * x[at])), z = byRow(gates, k, row => [sums(row, x)]);
+    const h = z.slice(0, f).map((one, at) => one / (1 + Math.exp(-one)) * z[f + at]); // and those of `up` behind
+    return byRow(w, f, row => [sums(row, h)]);
+  },
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
