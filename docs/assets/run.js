@@ -208,6 +208,10 @@ export const TRUTHS = {
     const h = z.slice(0, f).map((one, at) => one / (1 + Math.exp(-one)) * z[f + at]); // and those of `up` behind
     return byRow(w, f, row => [sums(row, h)]);
   },
+  merged: ({ out1, lse1, out2, lse2 }, { d }) => out1.map((one, at) => {
+    const row = Math.floor(at / d), [first, second] = weigh([lse1[row], lse2[row]]);
+    return first * one + second * out2[at];
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
