@@ -124,8 +124,8 @@ function byRow(x, n, one) {
 
 // The weights of scores: their powers of e, of which all are 1 together.
 function weigh(scores) {
-  const top = scores.reduce((all, one) => Math.max(all, one), -Infinity), powers = scores.map(one => Math.exp(one - top));
-  const whole = total(powers);
+  const top = scores.reduce((all, one) => Math.max(all, one), -Infinity);
+  const powers = scores.map(one => Math.exp(one - top)), whole = total(powers);
   return powers.map(one => one / whole);
 }
 
