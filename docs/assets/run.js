@@ -98,6 +98,7 @@ const below = (count, next, end) => Array.from({ length: count }, () => Math.flo
 const DRAWN = { // whatever the kind of values
   below,
   rising: (count, next, end) => rise(below(count, next, end)),
+  given: (count, next, values) => values, // by the size
   cuts: (count, next, end) => [0, ...rise(below(count - 2, next, end + 1)), end],
   fraction: (count, next) => Array.from({ length: count }, next),
 };
@@ -122,16 +123,19 @@ export function encode(run, given) {
 
 const total = values => values.reduce((all, one) => all + one, 0);
 
+// The rows of n numbers at these places.
+const take = (x, n, places) => Array.from(places, place => x.slice(place * n, place * n + n));
+
 // What `one` makes of each row of n numbers, and of which it is, one after the other.
 function byRow(x, n, one) {
-  const rows = Array.from({ length: x.length / n }, (_, k) => one(x.slice(k * n, k * n + n), k));
+  const rows = take(x, n, Array(x.length / n).keys()).map(one);
   return Float64Array.from(rows.flatMap(row => Array.from(row)));
 }
 
 // The weights of scores: their powers of e, of which all are 1 together.
 function weigh(scores) {
-  const top = scores.reduce((all, one) => Math.max(all, one)), powers = scores.map(one => Math.exp(one - top));
-  const whole = total(powers);
+  const top = scores.reduce((all, one) => Math.max(all, one), -Infinity);
+  const powers = scores.map(one => Math.exp(one - top)), whole = total(powers);
   return powers.map(one => one / whole);
 }
 
@@ -152,20 +156,30 @@ function multiply({ a, b }, { m, n, k }, place) {
   return c;
 }
 
+// What a query has of the values of keys, which have n numbers.
+function look(query, keys, values, n, scale, weight = weigh) {
+  const weights = weight(keys.map(key => scale * total(key.map((one, k) => one * query[k]))));
+  const out = new Float64Array(n);
+  values.forEach((value, key) => value.forEach((one, k) => out[k] += weights[key] * one));
+  return out;
+}
+
 // What each query has of the keys up to its own, and of so many more behind it.
 function attend({ q, k, v }, { s, d }, more) {
-  const out = new Float64Array(s * d);
-  for (let row = 0; row < s; ++row) {
-    const scores = new Float64Array(Math.min(s, row + 1 + more));
-    for (let key = 0; key < scores.length; ++key) {
-      for (let step = 0; step < d; ++step) scores[key] += q[row * d + step] * k[key * d + step];
-      scores[key] /= Math.sqrt(d);
-    }
-    weigh(scores).forEach((weight, key) => {
-      for (let step = 0; step < d; ++step) out[row * d + step] += weight * v[key * d + step];
-    });
-  }
-  return out;
+  const [keys, values] = [k, v].map(x => take(x, d, Array(s).keys()));
+  return byRow(q, d, (query, row) => {
+    const [seen, held] = [keys, values].map(rows => rows.slice(0, row + 1 + more));
+    return look(query, seen, held, d, d ** -0.5);
+  });
+}
+
+// What `one` makes of each query (b, t, h), of the places of the rows that it sees, in pages of 16, and of its head.
+function decode({ q, table, lengths }, { b, t, h, w }, one) {
+  return byRow(q, q.length / (b * t * h), (query, k) => {
+    const sequence = Math.floor(k / (h * t)), token = Math.floor(k / h) % t;
+    const seen = Array(Math.max(0, lengths[sequence] - t + 1 + token)).keys();
+    return one(query, Array.from(seen, at => table[sequence * w + (at >> 4)] * 16 + at % 16), k % h);
+  });
 }
 
 // The largest element that each block has read, where blocks take `many` elements in turn.
@@ -269,6 +283,29 @@ export const TRUTHS = {
     let h = 0;
     return x.map((one, at) => h = (opens.has(at) ? 0 : gates[at] * h) + one);
   },
+  latent: (given, size) => decode(given, size, (query, rows) => {
+    const keys = take(given.cache, 80, rows);
+    return look(query, keys, keys.map(key => key.slice(0, 64)), 64, 1 / 8);
+  }),
+  paged: ({ k, v, ...given }, size) => decode(given, size, (query, rows, head) => {
+    const [keys, values] = [k, v].map(x => take(x, size.d, rows.map(row => row * 2 + (head >> 2))));
+    return look(query, keys, values, size.d, size.d ** -0.5);
+  }),
+  pointwise: ({ q, k, v, cu }, { d }) => byRow(q, d, (query, row) => { // what begins with its sequence, up to it
+    const first = cu.findLast(one => one <= row), [keys, values] = [k, v].map(x =>
+      take(x.slice(first * d, (row + 1) * d), d, Array(row + 1 - first).keys()));
+    return look(query, keys, values, d, d ** -0.5, scores => scores.map(one => one / (1 + Math.exp(-one)) / 256));
+  }),
+  axpy: ({ w, v }) => w.map((one, k) => one - 2 * v[k]),
+  swiglu: ({ x, gates, w }, { k, f }) => {
+    const sums = (row, x) => total(row.map((one, at) => one * x[at])), z = byRow(gates, k, row => [sums(row, x)]);
+    const h = z.slice(0, f).map((one, at) => one / (1 + Math.exp(-one)) * z[f + at]); // and those of `up` behind
+    return byRow(w, f, row => [sums(row, h)]);
+  },
+  merged: ({ out1, lse1, out2, lse2 }, { d }) => out1.map((one, at) => {
+    const row = Math.floor(at / d), [first, second] = weigh([lse1[row], lse2[row]]);
+    return first * one + second * out2[at];
+  }),
 };
 
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.

@@ -128,7 +128,7 @@ def _choose(value: Any, variant: str) -> Any:
 
 def _pack_view(
     row: Mapping[str, Any], view: View, module: str, sources: Mapping[str, str],
-    sizes: Mapping[str, int], grid: int,
+    sizes: Mapping[str, Any], grid: int,
 ) -> bytes:  # fmt: skip
     """One launch of the kernel of a view, all of its memory zero: a page fills it."""
     from papergpu.kernel_cache import Module
@@ -156,12 +156,14 @@ def _pack_view(
         if isinstance(value, dict):
             if "map" not in value:
                 return encode(value[view["variant"]], width)
-            # Of matrices, for the copy engine, in lines of 128 bytes.
+            # Of a tensor, or as it is told, for the copy engine, in lines of 128 bytes.
             stored, *sides = row["tensors"][value["map"]]
             shape, at = [sizes.get(side, side) for side in sides], memory[value["map"]].at
             dtype = value.get("as", stored)  # of wider elements there are fewer
             shape[-1] = shape[-1] * SIZE[stored] // SIZE[dtype]
-            strides = [math.prod(shape[side:]) for side in range(1, len(shape) + 1)]
+            shape = value.get("shape", shape)
+            packed = [math.prod(shape[side:]) for side in range(1, len(shape) + 1)]
+            strides = value.get("strides", packed)
             kind = ELEMENTS[dtype]
             return tiled(at, SWIZZLED, SIZE[dtype], kind, value["box"], shape, strides)
         number = memory[value].at if value in memory else sizes.get(value, value)
