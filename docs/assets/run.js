@@ -108,7 +108,8 @@ export function fill(run, size, kind, seed, typed = [0]) {
   for (const [name, [format, ...sides]] of Object.entries(run.tensors)) {
     const count = sides.reduce((all, side) => all * (size[side] ?? side), 1), [how, end] = run.drawn[name] ?? [];
     if (name === run.result || (format === "int64" && !how)) continue;
-    const values = how ? DRAWN[how](count, next, size[end] ?? end) : VALUES[kind](count, next, format === "int32", typed);
+    const values = how ? DRAWN[how](count, next, size[end] ?? end)
+      : VALUES[kind](count, next, format === "int32", typed);
     given[name] = values.map(FORMATS[format].round);
   }
   return given;
@@ -449,7 +450,7 @@ class Panel {
   }
   // The numbers that stand in a field; the first of them must be one.
   read(name, least = -Infinity, most = Infinity) {
-    const field = this[name], all = field.value.split(/[\s,;\u00d7]+/).filter(Boolean).map(Number);
+    const field = this[name], all = field.value.split(/[\s,;x\u00d7]+/).filter(Boolean).map(Number);
     const wrong = !all.length || all.some(one => Number.isNaN(one) || one < least || one > most);
     field.setAttribute("aria-invalid", wrong);
     if (wrong) throw new Error(`${field.parentNode.textContent.trim()}: ${field.value || "nothing"} cannot be`);
@@ -502,14 +503,15 @@ class Panel {
         this.program = await this.asker.ask("open", what);
         Object.assign(this, { pack, number });
         this.showSource();
-        for (const name of ["grid", "block"]) this[name].value = this.program[name].join(" \u00d7 ");
+        for (const name of ["grid", "block"])
+          this[name].value = this.program[name].join(" \u00d7 ").replace(/( \u00d7 1)+$/, "");
         this.block.parentNode.hidden = !/\.cuh?$/.test(this.file); // Triton's are compiled in
         this.listOrders();
       }
-      await this.act("run");
     } catch (error) {
-      this.say(`It does not run here: ${error.message}`, true);
+      return this.say(`It does not run here: ${error.message}`, true);
     }
+    await this.act("run").catch(error => this.say(error.message, true));
   }
   // Of the source the lines around those that became instructions.
   showSource() {

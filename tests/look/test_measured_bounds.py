@@ -1,4 +1,4 @@
-"""No time that an H200 took is below its bound, and bounds order variants as it did; takes 90 s.
+"""No time that an H200 took is below its bound, and bounds order variants as it did; takes 40 s.
 
 `test_measured_bounds.py SNIPPET` prints the bounds of what was timed, a line each, in a process of
 its own. Of a timed case fewer blocks are executed, which do as much each: the sides in SIDES are
@@ -43,6 +43,7 @@ SIDES = {
     "stream": {"n": 2**18},
     "transpose": {"m": 512, "n": 512},
 }
+SPARE = 3  # one case in so many is executed, and the last
 ALIGNED = 16  # what divides a side of a timed case divides the cut one, up to this
 
 
@@ -67,7 +68,7 @@ def bound_times(name: str) -> Iterator[dict[str, Any]]:
     lanes = PIPES["FP32"][ARCHS.index(arch)]
     clock = record["ceilings"]["peak_flops_per_second"]["fp32"] / (2 * lanes * sms)
     papergpu.activate(arch)
-    for row in record["cases"]:
+    for row in [*record["cases"][:-1:SPARE], record["cases"][-1]]:
         case, times = cut_case(row["case"], SIDES[name])
         for result in row["results"]:
             if result["role"] != "variant" or "time" not in result:
@@ -133,7 +134,7 @@ def order_pairs(rows: list[Row]) -> tuple[Pairs, Pairs]:
     return told, wrong
 
 
-@pytest.mark.exhaustive("executes every timed case of ten snippets, which takes 5 minutes")
+@pytest.mark.exhaustive("executes timed cases of ten snippets, which takes 2 minutes")
 @pytest.mark.parametrize("name", SIDES)
 def test_no_time_is_below_its_bound_and_bounds_order_the_variants(name: str) -> None:
     rows = read_bounds(name)

@@ -75,7 +75,10 @@ def wait_for_page(tab: Page, page: str) -> None:
 
 def finder_works(tab: Page) -> None:
     """There is one finder, and it narrows this page's list and tells this page's address."""
-    assert tab.locator(".ws-finder").count() == 1
+    tab.locator(
+        "[data-finder]"
+    ).scroll_into_view_if_needed()  # a finder comes when its list is near
+    expect(tab.locator(".ws-finder")).to_have_count(1)
     total = tab.locator("[data-finder] > li").count()
     count = tab.locator(".ws-finder-count")
     assert count.inner_text() == f"{total} readings"
@@ -139,6 +142,7 @@ def test_what_is_typed_last_stays_on_its_page(instant_visit: Visit) -> None:
     wait_for_page(tab, "kernels/gpu-architecture/")
     tab.wait_for_timeout(200)
     assert urlsplit(tab.url).query == ""
+    tab.locator("[data-finder]").scroll_into_view_if_needed()
     assert tab.locator(".ws-finder-words").input_value() == ""
 
 

@@ -9,10 +9,15 @@ import axe_playwright_python
 import numpy as np
 import pytest
 from browser import NARROW, Visit, open_context
+from conftest import exhaustive
 from papergpu import Finding
 from papergpu.cuda import Source
 from papergpu.pack import write_packs
 from playwright.sync_api import Browser, Locator, Page, expect
+
+from warpshelf.core.places import page_address
+from warpshelf.core.project import Project
+from warpshelf.live.launches import load_runs
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 LOOK = """async scheme => {
@@ -28,19 +33,21 @@ BROKEN = """__global__ void broken(float* x) {
     x[threadIdx.x] = tile[63 - threadIdx.x];
 }
 """
-OUTSIDE = """panel => [...panel.querySelectorAll('select, button, .ws-run-said')]
+OUTSIDE = """panel => [...panel.querySelectorAll('select, input, button, .ws-run-said')]
   .filter(one => one.getBoundingClientRect().right > panel.getBoundingClientRect().right)
   .map(one => one.outerHTML.slice(0, 90))"""
 TRANSPOSE = "kernels/bank-conflicts/transpose/"
+ROOT = Path(__file__).resolve().parents[2]
+EMBEDS = re.compile(r'^--8<-- "runs/(?!own)(\w+)\.md"', re.MULTILINE)
+FOUND = {
+    path: EMBEDS.search(path.read_text("utf-8")) for path in sorted(ROOT.glob("docs/*/**/*.md"))
+}
 PAGES = {
-    TRANSPOSE: 5, "kernels/gemm/double-buffer/": 8, "kernels/tensor-cores/mma/": 4,
-    "kernels/stencils/ladder/": 4, "kernels/warp-primitives/block-sum/": 5,
-    "kernels/softmax/one-pass/": 2, "kernels/gemm/epilogues/": 3,
-    "kernels/tensor-cores/clusters/": 5, "kernels/attention/steps/": 2,
-    "kernels/memory-bandwidth/who-copies-async/": 5, "kernels/normalization/rmsnorm/": 2,
-    "kernels/auto-tuning/space/": 4, "kernels/reductions/rows/": 2,
-    "kernels/reductions/single-pass/": 2, "tools/compilers/languages/": 3,
-}  # fmt: skip
+    page_address(path.relative_to(ROOT / "docs").as_posix()): found[1]
+    for path, found in FOUND.items()
+    if found
+}
+ROWS, _ = load_runs(Project(ROOT))
 WEIGHT = 600_000  # bytes that a panel loads, compressed
 
 
@@ -61,15 +68,23 @@ def press(panel: Locator, name: str) -> None:
     expect(panel.get_by_role("button", name="Run", exact=True)).to_be_enabled(timeout=30_000)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_kernels_are_right_in_the_browser(page: str, still_visit: Visit) -> None:
+def test_a_page_runs_each_row_once() -> None:
+    assert sorted(PAGES.values()) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("page", exhaustive([*PAGES], "every page that runs kernels", light=10))
+def test_kernels_are_right_in_the_browser(page: str, still_visit: Visit, builder: str) -> None:
+    if builder != "mkdocs" and page not in [*PAGES][:10]:
+        pytest.skip("either builder embeds the same panels")
     loaded: list[int] = []
     tab = still_visit.open_page(page)
-    tab.on("requestfinished", lambda one: loaded.append(one.sizes()["responseBodySize"]))
+    # Zensical loads its search's index as late.
+    tab.on("requestfinished", lambda one: "search" not in one.url and loaded.append(
+        one.sizes()["responseBodySize"]))  # fmt: skip
     panel = open_panel(tab)
     assert sum(loaded) < WEIGHT
     variants = panel.get_by_label("Kernel", exact=True).locator("option").all_inner_texts()
-    assert len(variants) == PAGES[page]
+    assert variants == [*ROWS[PAGES[page]]["grids"]]
     for name in variants:
         choose(panel, "Kernel", name)
         said = panel.get_by_role("status")
@@ -126,6 +141,34 @@ def test_execution_stands_at_a_breakpoint(still_visit: Visit) -> None:
     panel.get_by_label("Step", exact=True).select_option(label="all in turn")
     press(panel, "To a breakpoint")
     expect(panel.get_by_role("status")).to_have_text("At a breakpoint.")
+
+
+def enter(panel: Locator, label: str, text: str) -> Locator:
+    """Type into a field; what the panel says then."""
+    field = panel.get_by_label(label)
+    field.fill(text)
+    field.blur()
+    expect(panel.get_by_role("button", name="Run", exact=True)).to_be_enabled(timeout=30_000)
+    return panel.get_by_role("status")
+
+
+def test_values_blocks_and_threads_are_typed_in(still_visit: Visit) -> None:
+    panel = open_panel(still_visit.open_page(TRANSPOSE))
+    first = panel.locator(".ws-run-state td").first.inner_text()
+    expect(enter(panel, "Seed", "7")).to_contain_text("right, by a float64 truth.")
+    assert panel.locator(".ws-run-state td").first.inner_text() != first
+    choose(panel, "Values", "typed in")
+    expect(enter(panel, "Numbers", "1, 2.5; -3e2")).to_contain_text("right, by a float64 truth.")
+    assert panel.locator(".ws-run-state td").first.inner_text() == "1"
+    expect(panel.get_by_label("Seed")).to_be_hidden()
+    assert enter(panel, "Numbers", "one").inner_text() == "Numbers, over and over: one cannot be"
+    enter(panel, "Numbers", "2")
+    said = enter(panel, "Blocks", "1")
+    expect(said).to_contain_text("are wrong, the first at ")  # what no block has written
+    assert enter(panel, "Blocks", "5000").inner_text() == "Blocks: 5000 cannot be"
+    expect(enter(panel, "Blocks", "6")).to_contain_text("right, by a float64 truth.")
+    expect(enter(panel, "Threads", "16 x 8")).to_contain_text("are wrong, the first at ")
+    assert enter(panel, "Threads", "64, 64").inner_text() == "4096 threads are more than 1024"
 
 
 def test_it_is_accessible_and_fits_a_phone(still_visit: Visit, browser: Browser) -> None:
