@@ -134,6 +134,7 @@ def test_launches_are_written_with_their_source(
     assert REVERSE.encode() in held[0]
 
 
+@pytest.mark.exhaustive("a process of its own")
 def test_a_program_writes_its_launches(tmp_path: Path) -> None:
     script = tmp_path / "reverse.py"
     script.write_text(

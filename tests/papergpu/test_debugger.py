@@ -164,6 +164,7 @@ def test_no_line_ends_in_a_traceback(lines: list[str]) -> None:
     say(*lines)
 
 
+@pytest.mark.exhaustive("a process of its own")
 def test_a_terminal_stops_at_the_launches_of_a_script(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(

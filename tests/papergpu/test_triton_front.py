@@ -56,6 +56,7 @@ for block in sys.argv[1].split(","):
 """
 
 
+@pytest.mark.exhaustive("a process that imports torch, as the next test has")
 def test_a_script_is_run(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -285,6 +285,7 @@ def test_mla_decode_few_sequences_are_cut_and_many_are_not() -> None:
     assert mla.chunk_of(1, 128, tile, 64, 132) == 64
 
 
+@pytest.mark.exhaustive("compiles the longest of the kernels whole")
 def test_seesaw_products_follow_each_other_and_exponentials_run_beside_them() -> None:
     pytest.importorskip("cuda.core", exc_type=ImportError)
     name = "seesaw<__nv_bfloat16, int, __nv_bfloat16>"
