@@ -66,11 +66,35 @@
     button.removeAttribute("aria-busy");
   }
 
+  // The kernel of the front page begins when it is in sight, unless nothing is to move or be loaded unasked.
+  function watch(box) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "md-button";
+    button.textContent = "Watch a kernel run, step by step";
+    const begin = async () => {
+      seen.disconnect();
+      button.disabled = true;
+      try {
+        (await import(new URL("assets/run.js", home))).watch(box, home);
+      } catch (error) {
+        button.disabled = false;
+        console.warn(error);
+      }
+    };
+    const seen = new IntersectionObserver(([one]) => one.isIntersecting && begin());
+    button.addEventListener("click", begin);
+    box.replaceChildren(button);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches || navigator.connection?.saveData;
+    if (!still) setTimeout(() => seen.observe(box), 2000);
+  }
+
   function start() {
     for (const fold of document.querySelectorAll(".ws-evidence, .ws-file, .ws-run")) {
       fold.ontoggle = unfold;
       if (fold.dataset.run && location.hash === "#run") fold.open = true;
     }
+    for (const box of document.querySelectorAll(".ws-watch:empty, .ws-watch:has(> noscript)")) watch(box);
     for (const row of document.querySelectorAll("tr[data-look]:not([data-opens])")) {
       row.setAttribute("data-opens", "");
       const button = document.createElement("button");

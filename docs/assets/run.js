@@ -400,6 +400,7 @@ const SAID = {
   "ended": "This warp has ended: choose another one, or all.",
 };
 const UNMISSED = " It was not missed: this order of warps and this size do without, or no check can tell.";
+const PACE = 900; // ms a line of what steps by itself
 const FAR = 2_000_000; // instructions to a breakpoint
 const SHOWN = [0, 1, 2, 3, 31]; // lanes of a register
 const MOST = 48; // registers
@@ -754,7 +755,91 @@ function showBanks({ lanes, size, passes, ideal }) {
   return [cell("p", said), table(by.map((_, bank) => bank), rows, "ws-run-banks")];
 }
 
-export function open(fold, home) {
+// One warp of a kernel that steps through itself, line by line: its source, and what it accessed last.
+class Watch {
+  constructor(box, home) {
+    this.run = JSON.parse(box.dataset.watch);
+    this.address = path => new URL(path, home).href;
+    this.asker = new Asker(new URL(this.run.script, home));
+    this.source = make("ol", { className: "ws-run-code", tabIndex: 0 });
+    this.source.setAttribute("aria-label", "the source of the kernel, with the line that is next");
+    this.said = make("p", { className: "ws-run-said" });
+    this.state = make("div", { className: "ws-run-state" });
+    this.toggle = make("button", { type: "button", className: "md-button", textContent: "Pause" });
+    this.toggle.addEventListener("click", () => this.play(!this.playing));
+    const once = make("button", { type: "button", className: "md-button", textContent: "One line" });
+    once.addEventListener("click", () => {
+      this.play(false);
+      this.tick();
+    });
+    box.replaceChildren(this.said, make("div", { className: "ws-watch-parts" }, this.source, this.state),
+      make("div", { className: "ws-run-buttons" }, this.toggle, once));
+    this.box = box;
+    this.number = -1;
+    this.play(true);
+  }
+  play(on) {
+    this.playing = on;
+    this.toggle.textContent = on ? "Pause" : "Go on";
+    if (on) this.tick();
+  }
+  // The next line; behind the last one the next kernel.
+  async tick() {
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      const over = !this.answer || this.answer.warps[0].done;
+      if (over) await this.begin();
+      for (let lines = 0; lines < 40; ++lines) { // to one that accesses memory
+        this.answer = await this.asker.ask("step", { only: 0, line: true });
+        // At a barrier the others have their turn.
+        if (this.answer.state === "waits") this.answer = await this.asker.ask("step", { most: 400 });
+        const { ran, warps: [warp] } = this.answer;
+        if (warp.done || ran?.shared || ran?.global) break;
+      }
+      this.show();
+    } catch (error) {
+      this.play(false);
+      this.said.textContent = error.message;
+    }
+    this.busy = false;
+    if (this.playing && this.box.isConnected) setTimeout(() => this.playing && this.tick(), PACE);
+    else if (!this.box.isConnected) this.asker.stop();
+  }
+  async begin() {
+    const { run } = this, { variants, sizes, engine } = run;
+    this.number = (this.number + 1) % variants.length;
+    const what = { engine: this.address(engine), pack: this.address(`runtime/${variants[this.number].pack}`) };
+    const { places, sources } = await this.asker.ask("open", what);
+    const [[file, text]] = Object.entries(sources), lines = text.split("\n");
+    const held = [...new Set(places.filter(one => one?.[0] === file).map(one => one[1]))].sort((a, b) => a - b);
+    this.places = places;
+    this.rows = new Map(held.map(line => [line, make("li", {}, make("code", { textContent: lines[line - 1] }))]));
+    this.source.replaceChildren(...this.rows.values());
+    const given = encode(run, fill(run, sizes[0], "random", 1));
+    this.answer = await this.asker.ask("begin", { given, settings: { profile: 1, fatal: 1 } });
+  }
+  show() {
+    const { ran, warps } = this.answer, { name } = this.run.variants[this.number];
+    for (const [line, row] of this.rows) row.classList.toggle("ws-run-at", line === this.places[ran?.pc]?.[1]);
+    const row = this.source.querySelector(".ws-run-at");
+    if (row) this.source.scrollTop = row.offsetTop - this.source.clientHeight / 2;
+    const { shared, global } = ran ?? {}, lanes = global?.lanes.filter(at => at !== null).length;
+    const cost = global ? `${count(lanes, "lane")} in ${count(global.passes, "sector")} of global memory.` : "";
+    const who = `A transpose, \u201c${name}\u201d, is executed here: the first of ${warps.length} warps, line by line.`;
+    this.said.textContent = `${who} ${cost}`;
+    if (shared) this.state.replaceChildren(...showBanks(shared));
+    else if (!this.state.hasChildNodes()) this.state.textContent = "The banks that its lanes touch appear here.";
+  }
+}
+
+export const watch = (box, home) => new Watch(addStyle(box, home), home);
+
+function addStyle(box, home) {
   document.head.append(make("link", { rel: "stylesheet", href: new URL("assets/run.css", home).href }));
-  return new Panel(fold, home);
+  return box;
+}
+
+export function open(fold, home) {
+  return new Panel(addStyle(fold, home), home);
 }

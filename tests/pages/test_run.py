@@ -215,6 +215,35 @@ def test_the_home_page_leads_to_one_that_runs_at_once(still_visit: Visit) -> Non
     expect(panel.get_by_role("status")).to_contain_text("right, by a float64", timeout=30_000)
 
 
+def test_the_home_page_steps_through_a_kernel(wide_visit: Visit) -> None:
+    loaded: list[int] = []
+    wide_visit.tab.on("requestfinished", lambda one: "runtime" in one.url and loaded.append(
+        one.sizes()["responseBodySize"]))  # fmt: skip
+    box = wide_visit.open_page("").locator(".ws-watch")
+    box.scroll_into_view_if_needed()
+    expect(box.locator(".ws-run-wrong").first).to_be_visible(timeout=60_000)  # a conflict
+    expect(box).to_contain_text("32 wavefronts of 1 that would do")
+    box.get_by_role("button", name="Pause").click()
+    expect(box.get_by_role("button", name="Go on")).to_be_visible()
+    for _ in range(40):  # to the next kernel, whose lanes meet no other in a bank
+        box.get_by_role("button", name="One line").click()
+        box.page.wait_for_timeout(100)
+        if "padded" in box.inner_text():
+            break
+    expect(box).to_contain_text("1 wavefront of 1 that would do")
+    assert sum(loaded) < 400_000
+    assert (wide_visit.failed, wide_visit.console) == ([], [])
+
+
+def test_nothing_moves_unasked_where_motion_is_not_wanted(still_visit: Visit) -> None:
+    box = still_visit.open_page("").locator(".ws-watch")
+    box.scroll_into_view_if_needed()
+    box.page.wait_for_timeout(2500)
+    assert box.inner_text() == "Watch a kernel run, step by step"
+    box.get_by_role("button").click()
+    expect(box.locator(".ws-run-at")).to_be_visible(timeout=30_000)
+
+
 def test_without_webassembly_the_panel_says_so(browser: Browser, site_origin: str) -> None:
     context = open_context(browser, NARROW)
     tab = context.new_page()

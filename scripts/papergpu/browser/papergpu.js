@@ -268,7 +268,7 @@ class Session {
   }
   begin(question) {
     this.start(question);
-    this.ran = null; // the instruction and the warp that were executed last
+    this.ran = null; // the instruction and the warp that were executed last, and what was accessed meanwhile
     this.log = []; // what was asked for since then: [warp or -1, instructions]
     return this.state(this.launch.begin() ? "went on" : "found");
   }
@@ -280,7 +280,9 @@ class Session {
     let state = "went on";
     if (line && only >= 0) {
       const source = () => JSON.stringify(launch.place(launch.warps()[only].pc).callers.at(-1)), first = source();
-      for (let k = 0; k < 10_000 && state === "went on" && source() === first; ++k) state = this.single(only, at);
+      this.ran = null;
+      for (let k = 0; k < 10_000 && state === "went on" && source() === first; ++k)
+        state = this.single(only, at, this.ran ?? {});
     } else {
       if (most > 1) state = launch.step(most - 1, only, at);
       if (state === "went on") state = this.single(only, at);
@@ -288,9 +290,11 @@ class Session {
     this.log.push([only, launch.steps - before]);
     return this.state(state);
   }
-  single(only, breaks) {
-    const { launch } = this, before = launch.warps(), state = launch.step(1, only, breaks);
-    this.ran = { warp: launch.last, pc: before[launch.last].pc };
+  single(only, breaks, accessed = {}) {
+    const { launch } = this, before = launch.warps(), state = launch.step(1, only, breaks), { pc } = before[launch.last];
+    const { shared, global } = accessed;
+    const now = { shared: launch.access(pc, true) ?? shared, global: launch.access(pc, false) ?? global };
+    this.ran = { warp: launch.last, pc, ...now };
     return state;
   }
   // As it was some instructions ago: all is executed again in the same order, up to there.
@@ -306,9 +310,7 @@ class Session {
     return log.reduce((_, [only, most]) => this.step({ most, only }), first);
   }
   state(state = "went on") {
-    const { launch, ran } = this;
-    const here = ran && { ...ran, shared: launch.access(ran.pc, true), global: launch.access(ran.pc, false) };
-    return { state, ...this.outcome(), warps: launch.warps(), ran: here };
+    return { state, ...this.outcome(), warps: this.launch.warps(), ran: this.ran };
   }
   // What the lanes of a warp hold of the registers that are wanted where it stands: {name, type, values}.
   registers({ warp }) {

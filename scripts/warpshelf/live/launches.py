@@ -50,6 +50,12 @@ OWN = """<details class="ws-fold ws-run" data-run="{told}">
 <noscript><p>This needs JavaScript and WebAssembly.</p></noscript>
 </details>
 """
+# What the front page steps through by itself: a kernel with bank conflicts, and one without.
+WATCHED, SHOWN = "transpose", ("tiled", "padded")
+WATCH = """<div class="ws-watch" data-watch="{told}">
+<noscript><p>With JavaScript a kernel steps through itself here.</p></noscript>
+</div>
+"""
 WITHHELD = (
     '<p class="ws-absent">What runs here is withheld: no record of the present code has its '
     "kernels. <code>shelf run {id}</code> makes one.</p>\n"
@@ -203,14 +209,19 @@ def render_panels(
         texts["runs/own.md"] = OWN.format(told=told, weight=-(-weight // 1000))
         sent |= held
     for one in snippets:
-        if one.id not in rows or one.id not in wanted:
+        named = {one.id, "home"} if one.id == WATCHED else {one.id}
+        if one.id not in rows or not named & {*wanted}:
             continue
         run, wrong = pack_runs(one, rows[one.id])
         findings += wrong
-        texts[f"runs/{one.id}.md"] = WITHHELD.format(id=one.id)
+        texts |= {f"runs/{name}.md": WITHHELD.format(id=one.id) for name in named}
         if run is None:
             continue
         sent |= run.files | held
+        if "home" in named:
+            shown = [each for each in run.told["variants"] if each["name"] in SHOWN]
+            told = html.escape(json.dumps(run.told | addresses | {"variants": shown}))
+            texts["runs/home.md"] = WATCH.format(told=told)
         told = json.dumps(run.told | addresses, separators=(",", ":"))
         largest = max(map(len, run.files.values()))
         many = len(run.told["variants"])
