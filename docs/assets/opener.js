@@ -1,5 +1,5 @@
-/* What a page shows when it is asked for: the evidence of a snippet, the whole of a file, kernels that run here, and views
-   of kernels line by line. A page is sent without them. Where no script runs, lines link to the first two. */
+/* What a page shows when it is asked for: evidence, a whole file, kernels that run here, views line by line.
+   Without a script, lines link to the first two. */
 
 (() => {
   "use strict";
@@ -38,12 +38,14 @@
     return block;
   }
 
+  const running = () => import(new URL("assets/run.js", home));
+
   async function unfold({ target: fold }) {
     const link = fold.querySelector("a"), { run, loaded } = fold.dataset;
     if (!fold.open || loaded || !(link || run)) return;
     fold.dataset.loaded = "yes";
     try {
-      if (run) return (await import(new URL("assets/run.js", home))).open(fold, home);
+      if (run) return (await running()).open(fold, home);
       const whole = fold.classList.contains("ws-file");
       fold.append(await (whole ? file(link.href) : evidence(link.href)));
       start();
@@ -66,35 +68,13 @@
     button.removeAttribute("aria-busy");
   }
 
-  // The kernel of the front page begins when it is in sight, unless nothing is to move or be loaded unasked.
-  function watch(box) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "md-button";
-    button.textContent = "Watch a kernel run, step by step";
-    const begin = async () => {
-      seen.disconnect();
-      button.disabled = true;
-      try {
-        (await import(new URL("assets/run.js", home))).watch(box, home);
-      } catch (error) {
-        button.disabled = false;
-        console.warn(error);
-      }
-    };
-    const seen = new IntersectionObserver(([one]) => one.isIntersecting && begin());
-    button.addEventListener("click", begin);
-    box.replaceChildren(button);
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches || navigator.connection?.saveData;
-    if (!still) setTimeout(() => seen.observe(box), 2000);
-  }
-
   function start() {
     for (const fold of document.querySelectorAll(".ws-evidence, .ws-file, .ws-run")) {
       fold.ontoggle = unfold;
       if (fold.dataset.run && location.hash === "#run") fold.open = true;
     }
-    for (const box of document.querySelectorAll(".ws-watch:empty, .ws-watch:has(> noscript)")) watch(box);
+    const box = document.querySelector(".ws-watch");
+    if (box) setTimeout(async () => (await running()).watch(box, home), 2000); // the page comes first
     for (const row of document.querySelectorAll("tr[data-look]:not([data-opens])")) {
       row.setAttribute("data-opens", "");
       const button = document.createElement("button");
@@ -111,8 +91,7 @@
     start();
   }
 
-  // With instant navigation the theme replaces pages, and says so here.
-  // A page opened from a disk is the only one: there `document$` ends before it says anything.
+  // The theme says when it replaces a page; opened from a disk, it ends before it says so.
   if (window.document$) window.document$.subscribe({ next: begin, complete: begin });
   else begin();
 })();

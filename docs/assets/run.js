@@ -833,7 +833,20 @@ class Watch {
   }
 }
 
-export const watch = (box, home) => new Watch(addStyle(box, home), home);
+// It begins when it is in sight, unless nothing is to move, or be loaded, unasked.
+export function watch(box, home) {
+  if (box.querySelector("button")) return;
+  const begin = () => {
+    seen.disconnect();
+    new Watch(box, home);
+  };
+  const seen = new IntersectionObserver(([one]) => one.isIntersecting && begin());
+  const button = make("button", { type: "button", className: "md-button", textContent: "Watch a kernel, line by line" });
+  button.addEventListener("click", begin);
+  addStyle(box, home).replaceChildren(button);
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches || navigator.connection?.saveData) return;
+  seen.observe(box);
+}
 
 function addStyle(box, home) {
   document.head.append(make("link", { rel: "stylesheet", href: new URL("assets/run.css", home).href }));

@@ -238,9 +238,10 @@ def test_the_home_page_steps_through_a_kernel(wide_visit: Visit) -> None:
 def test_nothing_moves_unasked_where_motion_is_not_wanted(still_visit: Visit) -> None:
     box = still_visit.open_page("").locator(".ws-watch")
     box.scroll_into_view_if_needed()
-    box.page.wait_for_timeout(2500)
-    assert box.inner_text() == "Watch a kernel run, step by step"
-    box.get_by_role("button").click()
+    button = box.get_by_role("button", name="Watch a kernel, line by line")
+    button.wait_for()
+    box.page.wait_for_timeout(500)
+    button.click()
     expect(box.locator(".ws-run-at")).to_be_visible(timeout=30_000)
 
 

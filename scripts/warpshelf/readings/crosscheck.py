@@ -248,7 +248,7 @@ def build_schema() -> dict[str, Any]:
 
 def schema_text() -> str:
     """The schema as it is committed."""
-    return json.dumps(build_schema(), indent=2) + "\n"
+    return json.dumps(build_schema(), indent=1) + "\n"
 
 
 def write_schema(project: Project) -> bool:
