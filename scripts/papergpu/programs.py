@@ -237,7 +237,9 @@ class Server:
         return self.kernels[key]
 
     def describe(self, fields: Fields) -> tuple[int, ...]:
-        """A kernel's shared and local memory, its threads at most, and its parameters' bytes."""
+        """What a kernel needs: its shared and local memory, its threads at most, whether it may talk
+        with the host while it runs, and the bytes of each parameter.
+        """
         number, name = fields.number(), fields.text()
         try:
             program = self._load_kernel(number, name).program
@@ -246,7 +248,8 @@ class Server:
             return (UNSUPPORTED,)
         threads = int(np.prod(program.directives.get("maxntid", (1024,))))
         sizes = [size for _, _, size in program.parameters]
-        return SUCCESS, program.shared, program.local, threads, *sizes
+        talks = any(".sys" in form or ".volatile" in form for form in program.forms)
+        return SUCCESS, program.shared, program.local, threads, int(talks), *sizes
 
     def find_variable(self, fields: Fields) -> tuple[int, ...]:
         """Where a variable is, and how many bytes it has."""

@@ -181,8 +181,17 @@ FAULTS = {
     "direction": ("cudaMemcpy(d, h, 4, cudaMemcpyDeviceToHost);", "goes to the host by its kind"),
     "shared": ("add<<<1, 1, 50000>>>(d, 1);", "asks for 50000 bytes of dynamic shared memory"),
     "symbol": ("cudaMemcpyToSymbol(held, h, 12);", "of 12 bytes at byte 0 of held, which has 8"),
+    "early": ("int* m; cudaMallocManaged(&m, 512); memset(m, 0, 512);"
+              "add<<<1, 64>>>(m, 1); m[3]++;",
+              r"host touches byte 12 of allocation #2, which a stream has changed: wait for it"),
+    "async": ("int* p; cudaMallocHost(&p, 512); memset(p, 1, 512); h[0] = p[2];"
+              "cudaMemcpyAsync(p, d, 512, cudaMemcpyDeviceToHost, 0); h[0] = p[2];",
+              r"host touches byte 8 of allocation #2, which a stream has changed: wait for it"),
+    "device": ("h[0] = d[1];", r"host touches byte 4 of allocation #1, which is on the device: "),
+    "later": ("int* p; cudaMallocHost(&p, 512); cudaFreeHost(p); h[0] = p[2];",
+              r"host touches 0x\w+, where nothing is allocated, or no longer"),
 }  # fmt: skip
-FAULTY = r"""
+FAULTY = r"""#include <cstring>
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
@@ -225,6 +234,36 @@ def test_a_program_runs_as_it_is(program: Path) -> None:
     assert done.returncode == 1 and "more than 1024 threads" in done.stderr
     *_, last = done.stderr.splitlines()
     assert re.fullmatch(r"papergpu: \d+ launches, 0\.\d\d M warp-instructions, 1 finding", last)
+
+
+WAITS = r"""
+#include <cstdio>
+#include <cstring>
+__global__ void add(int* at, int value) { at[threadIdx.x] += value; }
+__global__ void flag(int* at) { at[threadIdx.x] = 7; __threadfence_system(); }
+void tell(void* at) { printf("%d\n", *(int*)at); }
+int main() {
+    int *m, *p, *d;
+    cudaMallocManaged(&m, 40000), cudaMallocHost(&p, 40000), cudaMalloc(&d, 40000);
+    memset(m, 0, 40000), memset(p, 1, 40000), cudaMemset(d, 0, 40000);
+    cudaEvent_t e;
+    cudaEventCreate(&e);
+    add<<<1, 64>>>(m, 1), cudaEventRecord(e), cudaEventSynchronize(e), m[0]++;
+    add<<<1, 64>>>(m, 1), m[9000]++;  // which the kernel leaves alone
+    cudaMemcpy(d, m, 256, cudaMemcpyDefault), m[1]++;
+    cudaMemcpyAsync(p, d, 256, cudaMemcpyDeviceToHost, 0), p[9000]++;
+    cudaLaunchHostFunc(0, tell, p);
+    flag<<<1, 64>>>(m);
+    while (*(volatile int*)m != 7);  // told while it runs
+    printf("%d %d %d %d\n", m[0], m[9000], p[1], p[9000]);
+}
+"""
+
+
+def test_a_host_that_waits_is_not_told_of(tmp_path: Path) -> None:
+    (tmp_path / "waits.cu").write_text(WAITS)
+    done = run_papergpu("run", str(tmp_path / "waits.cu"))
+    assert (done.stdout, done.returncode) == ("3\n7 1 2 16843010\n", 0), done.stderr
 
 
 @pytest.mark.exhaustive("each way to the same runtime")

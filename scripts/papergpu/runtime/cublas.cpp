@@ -38,6 +38,7 @@ struct Scale {
     cublasComputeType_t compute;
     const void *alpha, *beta;
     double of(const void* at) const {
+        at = own(at);
         switch (compute) {
         case CUBLAS_COMPUTE_16F: case CUBLAS_COMPUTE_16F_PEDANTIC: return __half2float(*(const __half*)at);
         case CUBLAS_COMPUTE_64F: case CUBLAS_COMPUTE_64F_PEDANTIC: return *(const double*)at;

@@ -60,8 +60,8 @@ cudaError_t cudaGetDevice(int* device) { return *device = 0, keep(cudaSuccess); 
 cudaError_t cudaSetDevice(int device) { return keep(device ? cudaErrorInvalidDevice : cudaSuccess); }
 cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return cudaSetDevice(device); }
 cudaError_t cudaChooseDevice(int* device, const cudaDeviceProp*) { return cudaGetDevice(device); }
-cudaError_t cudaDeviceSynchronize() { return keep(cudaSuccess); }
-cudaError_t cudaDeviceReset() { return keep(cudaSuccess); }
+cudaError_t cudaDeviceSynchronize() { return settle(), keep(cudaSuccess); }
+cudaError_t cudaDeviceReset() { return settle(), keep(cudaSuccess); }
 cudaError_t cudaSetDeviceFlags(unsigned) { return keep(cudaSuccess); }
 cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return keep(cudaSuccess); }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return keep(cudaSuccess); }
@@ -140,17 +140,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return keep(cudaSuccess);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    settle();
     return keep(is_own(s) && s->captures ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaLaunchAttributeID, const cudaLaunchAttributeValue*) { return keep(cudaSuccess); }
-cudaError_t cudaStreamQuery(cudaStream_t) { return keep(cudaSuccess); }
+cudaError_t cudaStreamQuery(cudaStream_t) { return settle(), keep(cudaSuccess); }
 cudaError_t cudaStreamGetFlags(cudaStream_t s, unsigned* flags) { return *flags = is_own(s) ? s->flags : 0, keep(cudaSuccess); }
 cudaError_t cudaStreamGetPriority(cudaStream_t s, int* priority) { return *priority = is_own(s) ? s->priority : 0, keep(cudaSuccess); }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void* data) {
-    return enqueue(s, [=] { return call(data), cudaSuccess; });
+    return enqueue(s, [=] { return settle(), call(data), cudaSuccess; });
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t call, void* data, unsigned) {
-    return enqueue(s, [=] { return call(s, cudaSuccess, data), cudaSuccess; });
+    return enqueue(s, [=] { return settle(), call(s, cudaSuccess, data), cudaSuccess; });
 }
 
 // ---- events
@@ -163,8 +164,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return enqueue(s, [=] { return e->at = now(), cudaSuccess; });
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) { return cudaEventRecord(e, s); }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return keep(cudaSuccess); }
-cudaError_t cudaEventQuery(cudaEvent_t) { return keep(cudaSuccess); }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return settle(), keep(cudaSuccess); }
+cudaError_t cudaEventQuery(cudaEvent_t) { return settle(), keep(cudaSuccess); }
 // A stream that waits for one that captures captures for the same graph.
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     if (e->graph && is_own(s) && !s->captures) capture(s, e->graph);

@@ -28,7 +28,7 @@ struct Function {
     Module* module;
     std::string name;
     std::vector<u64> sizes;  // bytes of its parameters
-    u64 shared = 0, local = 0, threads = 0;
+    u64 shared = 0, local = 0, threads = 0, talks = 0;
     int dynamic = 48 << 10;  // bytes that it may ask for
     bool known = false;
 };
@@ -93,7 +93,8 @@ cudaError_t find_function(const void* at, Function** found) {
     Answer answer = ask(FUNCTION, Message().number(f.module->number).text(f.name.c_str()));
     if (answer.status) return answer.status;
     f.shared = answer.numbers.at(0), f.local = answer.numbers.at(1), f.threads = answer.numbers.at(2);
-    f.sizes.assign(answer.numbers.begin() + 3, answer.numbers.end());
+    f.talks = answer.numbers.at(3);
+    f.sizes.assign(answer.numbers.begin() + 4, answer.numbers.end());
     f.known = true;
     return cudaSuccess;
 }
@@ -120,10 +121,15 @@ cudaError_t launch(const void* at, Shape shape, void** arguments, cudaStream_t s
     message.number(f->module->number).text(f->name.c_str());
     for (const dim3& size : {shape.grid, shape.block, shape.cluster}) message.number(size.x).number(size.y).number(size.z);
     message.number(shape.dynamic).number(shape.cooperative);
-    for (size_t k = 0; k < f->sizes.size(); ++k) message.raw(arguments[k], f->sizes[k]);
-    return enqueue(stream, [message] {
-        const cudaError_t status = ask(LAUNCH, message).status;
-        return keep(status, status == cudaErrorLaunchFailure);
+    std::string given;
+    for (size_t k = 0; k < f->sizes.size(); ++k) given.append((const char*)arguments[k], f->sizes[k]);
+    message.raw(given.data(), given.size());
+    if (f->talks) given.clear();  // with the host while it runs: nobody waits for its end
+    return enqueue(stream, [message, given] {
+        return run_watched(given, [&] {
+            const cudaError_t status = ask(LAUNCH, message).status;
+            return keep(status, status == cudaErrorLaunchFailure);
+        });
     });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <signal.h>
 #include <sys/mman.h>
 
 namespace {
@@ -12,6 +13,8 @@ std::mutex lock;
 std::map<u64, Block> blocks, freed;
 std::map<u64, std::pair<u64, u64>> registered;  // pages of the host: where the device has them, bytes
 u64 next = BASE + VARIABLES, held = 0, count = 0;
+const u64 PAGE = 4096;
+u64 page_of(u64 at) { return at / PAGE * PAGE; }
 
 u64 address(const void* at) { return u64(at); }
 u8* shadow(const void* at) { return (u8*)(address(at) + SIZE); }
@@ -29,9 +32,12 @@ cudaError_t take(void** result, size_t size, Home home) {
     if (!size) return keep(cudaSuccess);
     const u64 memory = machine()[MEMORY];
     std::lock_guard hold(lock);
-    const u64 room = (size + ALIGN - 1) / ALIGN * ALIGN + ALIGN;  // a gap that nobody may touch
+    const u64 unit = home == Home::DEVICE ? ALIGN : PAGE;  // the host may touch whole pages
+    next = (next + unit - 1) / unit * unit;
+    const u64 room = (size + unit - 1) / unit * unit + unit;  // a gap that nobody may touch
     if (size > memory || held + size > memory || room > BASE + SIZE - next) return keep(cudaErrorMemoryAllocation);
     *result = (void*)next;
+    if (home != Home::DEVICE) mprotect(*result, room - unit, PROT_READ | PROT_WRITE);
     blocks[next] = {size, ++count, home};
     tell(ALLOC, Message().number(next).number(size).number(count).number(u64(home)));
     next += room, held += size;
@@ -47,9 +53,10 @@ cudaError_t give_back(void* at, const char* call) {
         hold.unlock();
         return wrong(twice ? "%s: %p was freed before; free it once" : "%s: %p is no allocation's beginning; pass what was allocated", call, at);
     }
-    madvise(at, one->second.size, MADV_REMOVE);
+    madvise(own(at), one->second.size, MADV_REMOVE);
     madvise(shadow(at), one->second.size, MADV_REMOVE);
     held -= one->second.size;
+    if (one->second.home != Home::DEVICE) mprotect(at, page_of(one->second.size + PAGE - 1), PROT_NONE);
     freed.insert(*one);
     blocks.erase(one);
     tell(FREE, Message().number(address(at)));
@@ -72,7 +79,7 @@ cudaError_t copy_now(const char* call, void* to, const void* from, size_t size, 
         if (!to_host && !is_ours(to)) return wrong("%s goes to the device by its kind, but its destination is on the host", call);
         if (!from_host && !is_ours(from)) return wrong("%s comes from the device by its kind, but its source is on the host", call);
     }
-    memmove(to, from, size);
+    memmove(own(to), own(from), size);
     if (is_ours(to)) {
         if (on_device(from)) memmove(shadow(to), shadow(from), size);
         else mark_written(to, size);
@@ -90,7 +97,7 @@ cudaError_t copy_rows(const char* call, char* to, size_t to_pitch, const char* f
 cudaError_t fill_now(const char* call, void* at, int value, size_t size) {
     if (!is_ours(at) && size) return wrong("%s: %p is on the host; pass what cudaMalloc gave", call, at);
     if (!may_touch(call, at, size, "writes")) return cudaErrorInvalidValue;
-    memset(at, value, size);
+    memset(own(at), value, size);
     mark_written(at, size);
     return cudaSuccess;
 }
@@ -102,6 +109,73 @@ cudaError_t fill_rows(const char* call, char* at, size_t pitch, int value, size_
 }
 
 }  // namespace
+
+// ---- what the host may touch
+
+namespace {
+// Pages that the host may not touch until it waits: what a page held before.
+std::map<u64, std::string> changed;
+struct sigaction before_ours;
+
+void open_page(u64 page) { mprotect((void*)page, PAGE, PROT_READ | PROT_WRITE); }
+
+void on_fault(int, siginfo_t* info, void*) {
+    const u64 at = address(info->si_addr), page = page_of(at);
+    if (!is_ours(info->si_addr)) {  // a fault of the program's own: it is met again, as without us
+        sigaction(SIGSEGV, &before_ours, nullptr);
+        return;
+    }
+    u64 begin = at;
+    const Block* one = find_block((void*)at, &begin);
+    auto late = changed.find(page);
+    const size_t number = one ? one->number : 0, byte = at - begin;
+    if (!one) wrong("the host touches %p, where nothing is allocated, or no longer", (void*)at);
+    else if (late == changed.end())
+        wrong("the host touches byte %zu of allocation #%zu, which is on the device: copy it", byte, number);
+    else if (late->second[at - page] != *(char*)own(info->si_addr))
+        wrong("the host touches byte %zu of allocation #%zu, which a stream has changed: wait for it first", byte, number);
+    if (late != changed.end()) changed.erase(late);
+    open_page(page);
+}
+}  // namespace
+
+void guard_memory() {
+    mprotect((void*)(BASE + VARIABLES), SIZE - VARIABLES, PROT_NONE);
+    struct sigaction ours {};
+    ours.sa_sigaction = on_fault;
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGSEGV, &ours, &before_ours);
+}
+
+void forbid(const void* at, size_t size, const void* before) {
+    for (u64 page = page_of(address(at)); page < address(at) + size; page += PAGE) {
+        std::string held((const char*)own((void*)page), PAGE);
+        const u64 from = std::max(page, address(at)), to = std::min(page + PAGE, address(at) + size);
+        held.replace(from - page, to - from, (const char*)before + (from - address(at)), to - from);
+        if (!memcmp(held.data(), own((void*)page), PAGE)) continue;
+        changed.try_emplace(page, std::move(held));
+        mprotect((void*)page, PAGE, PROT_NONE);
+    }
+}
+
+void settle() {
+    for (auto& [page, held] : changed) open_page(page);
+    changed.clear();
+}
+
+cudaError_t run_watched(const std::string& named, const Work& work) {
+    std::map<u64, std::string> seen;
+    for (size_t k = 0; k + 8 <= named.size(); ++k) {
+        u64 at, begin;
+        memcpy(&at, named.data() + k, sizeof at);
+        if (!is_ours((void*)at)) continue;
+        const Block* one = find_block((void*)at, &begin);
+        if (one && one->home != Home::DEVICE) seen.try_emplace(begin, (const char*)own((void*)begin), one->size);
+    }
+    const cudaError_t failed = work();
+    for (auto& [begin, before] : seen) forbid((void*)begin, before.size(), before.data());
+    return failed;
+}
 
 bool is_ours(const void* at) { return address(at) - BASE < SIZE; }
 
@@ -161,14 +235,10 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
 }
 // Pages of the host become shared ones, with what they hold: the device has them at addresses of its own.
 cudaError_t cudaHostRegister(void* host, size_t size, unsigned) {
-    const u64 page = 4096, begin = address(host) / page * page, whole = (address(host) + size - begin + page - 1) / page * page;
+    const u64 begin = page_of(address(host)), whole = page_of(address(host) + size - begin + PAGE - 1);
     void* device;
-    {
-        std::lock_guard hold(lock);
-        next = (next + page - 1) / page * page;
-    }
     if (cudaError_t failed = take(&device, whole, Home::PINNED)) return failed;
-    memcpy(device, (void*)begin, whole);
+    memcpy(own(device), (void*)begin, whole);
     if (!mirror((void*)begin, device, whole)) return keep(cudaErrorNotSupported);
     std::lock_guard hold(lock);
     registered[begin] = {address(device), whole};
@@ -176,7 +246,7 @@ cudaError_t cudaHostRegister(void* host, size_t size, unsigned) {
 }
 cudaError_t cudaHostUnregister(void* host) {
     std::unique_lock hold(lock);
-    auto one = registered.find(address(host) / 4096 * 4096);
+    auto one = registered.find(page_of(address(host)));
     if (one == registered.end()) return keep(cudaErrorInvalidValue);
     // The host keeps what is there, in memory of its own again.
     const auto [begin, where] = *one;
@@ -215,15 +285,23 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* a
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
+    settle();
     return keep(copy_now("cudaMemcpy", to, from, n, kind));
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
-    return enqueue(stream, [=] { return copy_now("cudaMemcpyAsync", to, from, n, kind); });
+    return enqueue(stream, [=] {
+        const bool late = is_ours(to) && !on_device(to) && on_device(from);  // the host goes on meanwhile
+        const std::string before = late && may_touch("cudaMemcpyAsync", to, n, "writes") ? std::string((const char*)own(to), n) : "";
+        const cudaError_t failed = copy_now("cudaMemcpyAsync", to, from, n, kind);
+        if (!failed && late) forbid(to, n, before.data());
+        return failed;
+    });
 }
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t n) {
     return keep(copy_now("cudaMemcpyPeer", to, from, n, cudaMemcpyDeviceToDevice));
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
+    settle();
     return keep(copy_rows("cudaMemcpy2D", (char*)to, to_pitch, (const char*)from, from_pitch, width, height, kind));
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,

@@ -78,6 +78,8 @@ void begin() {
     if (sendmsg(channel, &message, MSG_NOSIGNAL) != sizeof head) give_up("no answer");
     memory = files[0];
     close(files[1]);
+    if (!mirror(own((void*)BASE), (void*)BASE, SIZE)) give_up("no room for device memory");
+    guard_memory();
     u64 answer[2];
     receive_all(answer, sizeof answer);
     told.resize(answer[1]);
@@ -120,7 +122,7 @@ const std::vector<u64>& machine() {
 }
 
 bool mirror(void* at, void* of, size_t size) {
-    return mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, off_t(u64(of) - BASE)) == at;
+    return mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, memory, off_t(u64(of) - BASE)) == at;
 }
 
 cudaError_t wrong(const char* format, ...) {

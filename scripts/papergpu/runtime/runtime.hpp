@@ -66,3 +66,13 @@ bool is_ours(const void* at);
 // Whether `size` bytes may be read or written there by a call; what is not ours is the host's.
 bool may_touch(const char* call, const void* at, size_t size, const char* does);
 void mark_written(const void* at, size_t size);
+
+// ---- what the host may touch: nothing on the device, and what work of a stream has changed once it waited
+
+// The same bytes of device memory at other addresses, where the runtime itself may touch all of them.
+template <class T> T* own(T* at) { return is_ours(at) ? (T*)(u64(at) + 2 * SIZE) : at; }
+void guard_memory();  // once the memory is there
+// Runs `work`, and forbids the host what changes in memory that both have, of which these bytes name addresses.
+cudaError_t run_watched(const std::string& named, const Work& work);
+void forbid(const void* at, size_t size, const void* before);  // until it waited; `before` are the bytes that were there
+void settle();  // the host has waited
