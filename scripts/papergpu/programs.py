@@ -237,8 +237,8 @@ class Server:
         return self.kernels[key]
 
     def describe(self, fields: Fields) -> tuple[int, ...]:
-        """What a kernel needs: its shared and local memory, its threads at most, whether it may talk
-        with the host while it runs, and the bytes of each parameter.
+        """What a kernel needs: shared and local memory, threads at most, whether it may talk with
+        the host while it runs, and the bytes of each parameter.
         """
         number, name = fields.number(), fields.text()
         try:
