@@ -115,6 +115,7 @@ cudaError_t fill_rows(const char* call, char* at, size_t pitch, int value, size_
 namespace {
 // Pages that the host may not touch until it waits: what a page held before.
 std::map<u64, std::string> changed;
+std::recursive_mutex changing;  // a fault may come while it is held
 struct sigaction before_ours;
 
 void open_page(u64 page) { mprotect((void*)page, PAGE, PROT_READ | PROT_WRITE); }
@@ -127,15 +128,17 @@ void on_fault(int, siginfo_t* info, void*) {
     }
     u64 begin = at;
     const Block* one = find_block((void*)at, &begin);
-    auto late = changed.find(page);
     const size_t number = one ? one->number : 0, byte = at - begin;
-    if (!one) wrong("the host touches %p, where nothing is allocated, or no longer", (void*)at);
-    else if (late == changed.end())
+    std::lock_guard hold(changing);
+    auto late = changed.find(page);
+    if (late != changed.end()) {
+        if (late->second[at - page] != *(char*)own(info->si_addr))
+            wrong("the host touches byte %zu of allocation #%zu, which a stream has changed: wait for it first", byte, number);
+        changed.erase(late);
+    } else if (!one) wrong("the host touches %p, where nothing is allocated, or no longer", (void*)at);
+    else if (one->home == Home::DEVICE)
         wrong("the host touches byte %zu of allocation #%zu, which is on the device: copy it", byte, number);
-    else if (late->second[at - page] != *(char*)own(info->si_addr))
-        wrong("the host touches byte %zu of allocation #%zu, which a stream has changed: wait for it first", byte, number);
-    if (late != changed.end()) changed.erase(late);
-    open_page(page);
+    open_page(page);  // or another thread has, which waited
 }
 }  // namespace
 
@@ -148,6 +151,7 @@ void guard_memory() {
 }
 
 void forbid(const void* at, size_t size, const void* before) {
+    std::lock_guard hold(changing);
     for (u64 page = page_of(address(at)); page < address(at) + size; page += PAGE) {
         std::string held((const char*)own((void*)page), PAGE);
         const u64 from = std::max(page, address(at)), to = std::min(page + PAGE, address(at) + size);
@@ -159,6 +163,7 @@ void forbid(const void* at, size_t size, const void* before) {
 }
 
 void settle() {
+    std::lock_guard hold(changing);
     for (auto& [page, held] : changed) open_page(page);
     changed.clear();
 }
