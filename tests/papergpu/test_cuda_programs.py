@@ -239,9 +239,16 @@ def test_a_program_runs_as_it_is(program: Path) -> None:
 WAITS = r"""
 #include <cstdio>
 #include <cstring>
+#include <thread>
 __global__ void add(int* at, int value) { at[threadIdx.x] += value; }
 __global__ void flag(int* at) { at[threadIdx.x] = 7; __threadfence_system(); }
 void tell(void* at) { printf("%d\n", *(int*)at); }
+void copy(int* d) {
+    int* p;
+    cudaMallocHost(&p, 40000);
+    for (int k = 0; k < 50; ++k, memset(p, k, 40000))
+        cudaMemcpyAsync(p, d, 40000, cudaMemcpyDeviceToHost, 0), cudaStreamSynchronize(0), ++p[k];
+}
 int main() {
     int *m, *p, *d;
     cudaMallocManaged(&m, 40000), cudaMallocHost(&p, 40000), cudaMalloc(&d, 40000);
@@ -251,6 +258,8 @@ int main() {
     add<<<1, 64>>>(m, 1), cudaEventRecord(e), cudaEventSynchronize(e), m[0]++;
     add<<<1, 64>>>(m, 1), m[9000]++;  // which the kernel leaves alone
     cudaMemcpy(d, m, 256, cudaMemcpyDefault), m[1]++;
+    std::thread one(copy, d), other(copy, d);
+    one.join(), other.join();
     cudaMemcpyAsync(p, d, 256, cudaMemcpyDeviceToHost, 0), p[9000]++;
     cudaLaunchHostFunc(0, tell, p);
     flag<<<1, 64>>>(m);
