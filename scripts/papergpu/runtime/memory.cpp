@@ -13,7 +13,7 @@ std::mutex lock;
 std::map<u64, Block> blocks, freed;
 std::map<u64, std::pair<u64, u64>> registered;  // pages of the host: where the device has them, bytes
 u64 next = BASE + VARIABLES, held = 0, count = 0;
-const u64 PAGE = 4096;
+const u64 PAGE = 4096, WATCHED = 64 << 20;  // bytes; of an allocation that is compared at each launch, at most
 u64 page_of(u64 at) { return at / PAGE * PAGE; }
 
 u64 address(const void* at) { return u64(at); }
@@ -46,6 +46,7 @@ cudaError_t take(void** result, size_t size, Home home) {
 
 cudaError_t give_back(void* at, const char* call) {
     if (!at) return keep(cudaSuccess);
+    settle();  // it waits for what uses the memory
     std::unique_lock hold(lock);
     auto one = blocks.find(address(at));
     if (one == blocks.end()) {
@@ -133,11 +134,11 @@ void on_fault(int, siginfo_t* info, void*) {
     auto late = changed.find(page);
     if (late != changed.end()) {
         if (late->second[at - page] != *(char*)own(info->si_addr))
-            wrong("the host touches byte %zu of allocation #%zu, which a stream has changed: wait for it first", byte, number);
+            complain("the host touches byte %zu of allocation #%zu, which a stream has changed: wait for it first", byte, number);
         changed.erase(late);
-    } else if (!one) wrong("the host touches %p, where nothing is allocated, or no longer", (void*)at);
+    } else if (!one) complain("the host touches %p, where nothing is allocated, or no longer", (void*)at);
     else if (one->home == Home::DEVICE)
-        wrong("the host touches byte %zu of allocation #%zu, which is on the device: copy it", byte, number);
+        complain("the host touches byte %zu of allocation #%zu, which is on the device: copy it", byte, number);
     open_page(page);  // or another thread has, which waited
 }
 }  // namespace
@@ -175,7 +176,7 @@ cudaError_t run_watched(const std::string& named, const Work& work) {
         memcpy(&at, named.data() + k, sizeof at);
         if (!is_ours((void*)at)) continue;
         const Block* one = find_block((void*)at, &begin);
-        if (one && one->home != Home::DEVICE) seen.try_emplace(begin, (const char*)own((void*)begin), one->size);
+        if (one && one->home != Home::DEVICE && one->size <= WATCHED) seen.try_emplace(begin, (const char*)own((void*)begin), one->size);
     }
     const cudaError_t failed = work();
     for (auto& [begin, before] : seen) forbid((void*)begin, before.size(), before.data());

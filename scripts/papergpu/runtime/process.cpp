@@ -125,14 +125,23 @@ bool mirror(void* at, void* of, size_t size) {
     return mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, memory, off_t(u64(of) - BASE)) == at;
 }
 
-cudaError_t wrong(const char* format, ...) {
+static void tell_wrong(const char* format, va_list more) {
     char text[1024];
-    va_list more;
-    va_start(more, format);
     vsnprintf(text, sizeof text, format, more);
-    va_end(more);
     fflush(nullptr);
     tell(WRONG, Message().text(text));
+}
+void complain(const char* format, ...) {
+    va_list more;
+    va_start(more, format);
+    tell_wrong(format, more);
+    va_end(more);
+}
+cudaError_t wrong(const char* format, ...) {
+    va_list more;
+    va_start(more, format);
+    tell_wrong(format, more);
+    va_end(more);
     return keep(cudaErrorInvalidValue);
 }
 

@@ -47,6 +47,8 @@ enum Machine { MAJOR, MINOR, PROCESSORS, SHARED_OPTIN, MEMORY };
 cudaError_t keep(cudaError_t error, bool sticky = false);
 // A fault of the host's code: it is reported, and the call fails.
 cudaError_t wrong(const char* format, ...) __attribute__((format(printf, 1, 2)));
+// A fault outside of calls: it is reported.
+void complain(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // ---- streams: what is given to one happens at once, or becomes part of the graph that it captures
 
