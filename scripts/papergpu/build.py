@@ -268,11 +268,13 @@ def load_library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(find_bundled() or compile_engine()))
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     for name, returned in (("handler", pointer), ("names", text), ("names_of", text),
-                           ("printed", pointer)):  # fmt: skip
+                           ("printed", pointer), ("step_begin", pointer), ("step_warp", pointer),
+                           ("step_access", pointer)):  # fmt: skip
         getattr(library, f"papergpu_{name}").restype = returned
     for name, taken in (("handler", [text]), ("names_of", [text]), ("sizes", [ctypes.c_uint32]),
                         ("mutant", [pointer]), ("launch", [pointer]), ("forget", [pointer]),
-                        ("printed", [pointer, pointer])):  # fmt: skip
+                        ("printed", [pointer, pointer]),
+                        ("step", [pointer, ctypes.c_uint32, ctypes.c_int32, pointer])):  # fmt: skip
         getattr(library, f"papergpu_{name}").argtypes = taken
     return library
 

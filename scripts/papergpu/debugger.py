@@ -62,14 +62,11 @@ class Stepper:
         touched: Sequence[Memory] = (), **options: Unpack[Options],
     ) -> None:  # fmt: skip
         self.kernel, self.grid = kernel, grid
-        self.given, self.arrays, ordered = describe_launch(
+        self.given, self.arrays, self.memory = describe_launch(
             kernel.program, kernel.code, kernel.memory, grid, block, parameters, touched, **options
         )
-        self.memory = {one.name: one for one in ordered}
-        self.engine = engine = load_engine()
-        engine.papergpu_step_begin.restype = engine.papergpu_step_warp.restype = ctypes.c_void_p
-        engine.papergpu_step_access.restype = ctypes.c_void_p
-        self._saved = [(view, view.copy()) for view in _view_all(ordered)]
+        self.engine = load_engine()
+        self._saved = [(view, view.copy()) for view in _view_all(self.memory)]
         self._log: list[tuple[int, int]] = []  # warps, or -1 for all, and how many instructions
         self._at: ctypes.c_void_p | None = None
         self.last = -1  # the warp that went last
@@ -104,7 +101,7 @@ class Stepper:
         before, left, state = self.given.steps, most, STATES[0]
         while left > 0 and state == STATES[0]:
             state = STATES[self.engine.papergpu_step(
-                self._at, min(left, 1 << 30), only, ctypes.c_void_p(bits.ctypes.data)
+                self._at, min(left, 1 << 30), only, bits.ctypes.data
             )]  # fmt: skip
             left = most - (self.given.steps - before)
         self.last = self.engine.papergpu_step_last(self._at)
@@ -127,7 +124,7 @@ class Stepper:
 
     def finding(self) -> Finding:
         """What it did wrong, after the state `found`."""
-        return self.kernel.read_finding(self.given, [*self.memory])
+        return self.kernel.read_finding(self.given, [one.name for one in self.memory])
 
     def warps(self) -> list[Warp]:
         """Those of the blocks that run, in the order of their numbers."""
@@ -275,9 +272,9 @@ class Terminal(cmd.Cmd):
             print("ended" if self.only < 0 else "this warp has ended")
         one = stepper.warps()[self.current()]
         if not one.done:
-            said = "" if state == "went on" else f"{state}: "
-            print(f"{said if state == 'at a breakpoint' else ''}block {one.block}, warp "
-                  f"{one.number}, lanes {one.lanes:#010x}: {self.place_of(one.pc)}")  # fmt: skip
+            said = f"{state}: " if state == "at a breakpoint" else ""
+            print(f"{said}block {one.block}, warp {one.number}, lanes {one.lanes:#010x}: "
+                  f"{self.place_of(one.pc)}")  # fmt: skip
 
     def do_step(self, text: str) -> None:
         """step [N]: execute N instructions of the chosen warp, or of all in turn."""
@@ -371,16 +368,16 @@ class Terminal(cmd.Cmd):
     def do_memory(self, text: str) -> None:
         """memory [WHICH [FROM [COUNT]] [TYPE]]: numbers of a tensor, or `shared`; or list all."""
         words, stepper = text.split(), self.stepper
-        pieces = [*stepper.memory.values()]
         if not words:
-            for number, one in enumerate(pieces):
+            for number, one in enumerate(stepper.memory):
                 print(f"{number}: {one.name}, {one.size} bytes")
             print(f"shared: {stepper.given.shared} bytes")
             return
         which, *numbers = words
         dtype = numbers.pop() if numbers and numbers[-1] in DTYPES else "f32"
         start, count = [*(_number(one, 0) for one in numbers), *(0, 16)[len(numbers) :]][:2]
-        names = {**{str(k): one for k, one in enumerate(pieces)}, **stepper.memory}
+        names = {one.name: one for one in reversed(stepper.memory)}
+        names |= {str(number): one for number, one in enumerate(stepper.memory)}
         if which == "shared":
             data = _view(stepper.warps()[self.current()].shared, stepper.given.shared)
         elif which in names:
@@ -412,7 +409,7 @@ class Terminal(cmd.Cmd):
 
     def name_of(self, at: int) -> str:
         """An address of global memory as a byte of a tensor."""
-        for one in self.stepper.memory.values():
+        for one in self.stepper.memory:
             if one.at <= at < one.at + one.size:
                 return f"byte {at - one.at} of {one.name}"
         return hex(at)

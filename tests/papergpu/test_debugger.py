@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from papergpu import Finding, Settings, cuda, session
 from papergpu.debugger import Stepper, Terminal, debug_launches
+from papergpu.launch import Memory, aligned_zeros
+from ptx_launch import load_kernel, write_kernel
 
 SUM = """
 __global__ void total(const float* x, float* out) {
@@ -54,7 +56,7 @@ def step_through(do: Do, source: str | Path = SUM, **options: object) -> np.ndar
 def end(stepper: Stepper) -> Iterator[float]:
     """Go on to the end, and give what stands in the result then."""
     assert stepper.step(1 << 40) == "ended"
-    memory = [one for one in stepper.memory.values() if one.size == 8]
+    memory = [one for one in stepper.memory if one.size == 8]
     yield from np.ctypeslib.as_array((ctypes.c_float * 2).from_address(memory[0].at))
 
 
@@ -179,6 +181,16 @@ def test_a_terminal_stops_at_the_launches_of_a_script(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("total, grid (2, 1, 1)") == 2
     assert done.stdout.count("64.0\n") == 3
+
+
+def test_tensors_of_one_name_are_told_apart() -> None:
+    kernel = load_kernel(write_kernel("st.global.u32 [%rd0], %r0;\nret;"))
+    held = [aligned_zeros(64), aligned_zeros(64)]
+    memory = [Memory(one.ctypes.data, 64, "a tensor") for one in held]
+    given = [held[1].ctypes.data.to_bytes(8, "little")] * len(kernel.program.parameters)
+    stepper = Stepper(kernel, (1, 1, 1), (32, 1, 1), given, memory)
+    assert [one.name for one in stepper.memory if one.size].count("a tensor") == 2
+    stepper.close()
 
 
 def test_other_kernels_run_whole() -> None:
