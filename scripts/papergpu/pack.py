@@ -32,7 +32,7 @@ ALIGNED = 16  # bytes, of each piece
 KEPT = 64  # bytes: memory lies as far behind a multiple of it as it did here
 POINTERS = [one[0] for one in Launch._fields_ if one[1] is ctypes.c_void_p]
 LARGEST, MOST = 16 << 20, 100  # bytes of memory, and launches, of those that are written
-SAME = ("code", "lists", "constants", "specials")  # arrays, in all launches of a kernel
+SAME = ("code", "lists", "constants", "specials", "shared_constants")  # in launches of a kernel
 CALLERS = 8  # of a place, at most: functions that are inlined into each other
 
 

@@ -115,6 +115,7 @@ def test_pages_get_nothing_of_what_they_do_not_embed() -> None:
         (("naive: [6, 35]", "naive: [6]"), "sizes"),
         (("x: [float32, m, n]", "x: [float9, m, n]"), "float9"),
         (("grids: {", "grids: ["), "expected"),
+        (("  result: y", "  drawn: {x: [belw, 3]}\n  result: y"), "draws x by ['belw', 3]"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_one_line(

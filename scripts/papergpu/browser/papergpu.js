@@ -46,15 +46,14 @@ export class Pack {
     const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
     if (view.getUint32(0) !== 0x5047504b) throw new Error("this is no pack that papergpu wrote");
     const length = view.getUint32(4, true);
-    this.head = JSON.parse(new TextDecoder().decode(data.subarray(8, 8 + length)));
+    this.whole = this.head = JSON.parse(new TextDecoder().decode(data.subarray(8, 8 + length)));
     this.start = 8 + length;
     this.data = data;
   }
   // Of several launches of a kernel that one.
   select(number) {
-    const { others = [], ...first } = this.head, other = number ? others[number - 1] : {};
-    this.head = { ...first, ...other };
-    if (number) this.head.arrays = { ...first.arrays, params: other.params };
+    const { whole } = this, other = number ? whole.others[number - 1] : { params: whole.arrays.params };
+    this.head = { ...whole, ...other, arrays: { ...whole.arrays, params: other.params } };
   }
   piece(number) {
     const [at, size] = this.head.pieces[number];

@@ -34,6 +34,7 @@ ROW = {
     "arguments": (list, dict), "result": str, "truth": (str, dict), "tolerance": files.NUMBER,
     "grids": {"*": list}, "finite?": bool, "drawn?": {"*": list},
 }  # fmt: skip
+DRAWN = ("below", "rising", "cuts", "fraction", "given")  # as run.js names them
 ELEMENTS = {"float8": 0, "float16": 6, "float32": 7, "bfloat16": 9}  # as CUDA numbers them
 SWIZZLED = 3
 
@@ -90,6 +91,9 @@ def load_runs(project: Project) -> tuple[dict[str, dict[str, Any]], list[Finding
         wrong = wrong or files.shape_problem(row, ROW, where)
         if not wrong and {*map(len, row["grids"].values())} != {len(row["sizes"])}:
             wrong = f"{where} has grids for another number of sizes"
+        for name, how in () if wrong else row.get("drawn", {}).items():
+            if name not in row["tensors"] or len(how) != 2 or how[0] not in DRAWN:
+                wrong = f"{where} draws {name} by {how}: name a tensor, one of {DRAWN}, and a limit"
     if wrong:
         return {}, [Finding(FILE, None, wrong, mend)]
     return {row["snippet"]: row for row in rows}, []
