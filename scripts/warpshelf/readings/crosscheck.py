@@ -248,7 +248,7 @@ def build_schema() -> dict[str, Any]:
 
 def schema_text() -> str:
     """The schema as it is committed."""
-    return json.dumps(build_schema(), indent=1) + "\n"
+    return json.dumps(build_schema(), separators=(",", ":")) + "\n"
 
 
 def write_schema(project: Project) -> bool:
