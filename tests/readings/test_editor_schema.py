@@ -234,7 +234,7 @@ def test_the_command_prints_and_writes(trial: Trial) -> None:
 
 def test_a_pattern_is_plain_to_other_programs() -> None:
     """The patterns are those of JavaScript as well, where a needless backslash is an error."""
-    patterns = re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', crosscheck.schema_text())
+    patterns = re.findall(r'"pattern": *("(?:[^"\\]|\\.)*")', crosscheck.schema_text())
     assert len(patterns) > 20
     for pattern in map(json.loads, patterns):
         for escaped in re.findall(r"\\(.)", pattern):
