@@ -520,6 +520,22 @@ def test_plain_tables_come_in_boxes_that_scroll(site: Path) -> None:
     assert not any(re.search(r"<table(?![^>]*class=)", page) for page in pages)
 
 
+def test_a_term_is_explained_once_in_a_section(site: Path) -> None:
+    warp, sm = '<abbr title="threads">{}</abbr>', '<abbr title="unit">SM</abbr>'
+    text = warp.format("warp") + sm + warp.format("Warps") + "<h2>a {}</h2>" + warp.format("warp")
+    ready = finishing.explain_once(text.format(sm) + f"<abc>{sm}</abc><a>{sm}</a>{sm}")
+    assert ready == (
+        warp.format("warp") + sm + "Warps<h2>a SM</h2>" + warp.format("warp")
+        + f"<abc>{sm}</abc><a>SM</a>SM"
+    )  # fmt: skip
+    link = '<a class="headerlink" href="#a" {0}="Link"><a href="#b" class="headerlink" {0}="Link">'
+    assert finishing.explain_once(link.format("title")) == link.format("aria-label")
+    page = (site / "kernels" / "gpu-architecture" / "index.html").read_text("utf-8")
+    for section in page.split("<h2")[:-1]:
+        titles = re.findall(r'<abbr title="([^"]+)"', section)
+        assert len(titles) == len(set(titles))
+
+
 @pytest.mark.parametrize("page", ["kernels/gpu-architecture/", "results/", "kernels/gemm/"])
 def test_a_page_is_styled_once(
     narrow_visit: Visit, browser: Browser, page: str, builder: str

@@ -319,7 +319,7 @@ COMMON = {
     "into", "is", "it", "its", "of", "on", "or", "that", "the", "their", "then", "this", "to",
     "what", "when", "where", "which", "while", "with", "without",
 }  # fmt: skip
-RUNS = '<span class="ws-runs" title="Code that belongs to it runs here">runs here</span>'
+RUNS = '<span class="ws-runs">runs here</span>'
 UNOPENED = "nobody here could open it"
 ENDS = ".,;:!?()[]{}\"'“”‘’…"
 

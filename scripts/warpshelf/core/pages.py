@@ -49,7 +49,7 @@ def list_page(overview: Page) -> Page:
     where, given = overview.where.removesuffix("/index"), overview.meta
     title = given.get("title", where)
     said = f"What to read on {title}: every entry of the shelf, with what it is good for."
-    meta = {"title": f"{title}: readings", "description": said, "tags": given.get("tags", [])}
+    meta = {"title": f"{title}: readings", "description": said}
     front = yaml.safe_dump(meta, allow_unicode=True, sort_keys=False, width=1000)
     also = [f"reading/{name}.md" for name in given.get("see_also", [])]
     parts = ["# Readings", f'--8<-- "readings/{where}.md"']

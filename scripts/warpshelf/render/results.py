@@ -28,10 +28,10 @@ from warpshelf.render.snippet_page import MachineState, SnippetPage
 from warpshelf.render.tables import Cell, Html, format_count
 
 PLACE = OnPage("results/index.md")
-TIMES = ("Of its limit", "Against the peer")  # columns that only a machine with times fills
-HEAD = ("Snippet", "Machine", "State", "Checks passed", "Largest error", "Fastest of ours")
+HEAD = ("Snippet", "Machine", "State", "Checks passed", "Largest error")
+TIMES = ("Fastest of ours", "Of its limit", "Against the peer")  # kernels'; the last two if timed
+NOWHERE = [MachineState(None, "not measured", "none")]
 WORDS = {"verified": "checked", "compiled": "compiled only"}
-NO_TIME = {"kernel": "no time", "program": "none due", "model": "none due"}
 
 
 def _sort_cell(text: str, sort: object = None, note: str = "") -> Cell:
@@ -84,23 +84,24 @@ def _best_time_cells(record: Record) -> list[Cell]:
     return cells
 
 
-def _result_row(page: SnippetPage, state: MachineState, link: str | None, timed: bool) -> str:
+def _result_row(page: SnippetPage, state: MachineState, link: str | None, columns: int) -> str:
+    """A row; `columns` says how much there is of times."""
+
     def link_text(target: str, text: str) -> Html:
         return Html(f'<a href="{PLACE.escape_text(PLACE.relative_link(target))}">{text}</a>')
 
     name = Html(f"<code>{page.id}</code>")
     name = link_text(link, name) if link else name
-    kind = "absent" if state.state == "not measured" else state.state
-    badge = f'<span class="ws-badge ws-{kind}">{WORDS.get(state.state, state.state)}</span>'
-    machine = "any GPU" if state.machine == "gpu" else state.name
+    colour = "absent" if state.state == "not measured" else state.state
+    badge = f'<span class="ws-badge ws-{colour}">{WORDS.get(state.state, state.state)}</span>'
     ran = state.state in ("measured", "verified")
     times = _best_time_cells(state.known) if state.state == "measured" else []
-    times = times or [_sort_cell(text) for text in (NO_TIME[page.kind], "", "")]
+    times = times or [_sort_cell(text) for text in ("no time", "", "")]
     cells = [
-        _sort_cell(machine, machine),
+        _sort_cell(state.name, state.name),
         _sort_cell(Html(badge), state.state),
         *(_check_cells(state.known) if ran else map(_sort_cell, ("", ""))),
-        *times[: 3 if timed else 1],
+        *times[:columns],
     ]
     day = units.format_date(state.date)
     if state.record and (ran or state.state == "compiled"):
@@ -108,27 +109,40 @@ def _result_row(page: SnippetPage, state: MachineState, link: str | None, timed:
         cells.append(_sort_cell(link_text(file, day), state.date))
     else:
         cells.append(_sort_cell(f"withheld, of {day}" if state.date else ""))
-    return tables.table_row(name, cells, page.kind, head=f' data-sort="{page.id}"')
+    kind = "" if page.kind == "kernel" else page.kind
+    return tables.table_row(name, cells, kind, head=f' data-sort="{page.id}"')
 
 
 def results_table(pages: Sequence[SnippetPage], links: Mapping[str, str]) -> str:
-    """A row for each snippet and machine; `links` has the docs-absolute link of each snippet."""
-    timed, rows = any(page.select_states("measured") for page in pages), []
-    for page in sorted(pages, key=lambda one: one.id):
-        states = sorted(page.states, key=lambda state: state.machine == "cpu")
-        if page.wants_gpu and not page.ran_on_gpu:
-            states.append(MachineState(None, "not measured", "gpu"))
-        rows += [_result_row(page, state, links.get(page.id), timed) for state in states]
-    if not rows:
-        return "<p>There are no snippets yet.</p>\n"
-    caption = "Every snippet by machine"
-    if timed:
-        caption += (
-            "\nThe fastest of ours is the time that comes closest to what the machine can do; its "
-            "limit was measured in the same run"
-        )
-    head = (*HEAD, *TIMES * timed, "Record")
-    return tables.render_table(caption, head, rows, "results") + "\n"
+    """A row for each kernel and machine; folded below them what has facts and no times.
+
+    `links` has the docs-absolute link of each snippet.
+    """
+    timed = any(page.select_states("measured") for page in pages)
+
+    def render(shown: Iterable[SnippetPage], caption: str, times: Sequence[str]) -> str:
+        rows = [
+            _result_row(page, state, links.get(page.id), len(times))
+            for page in sorted(shown, key=lambda one: one.id)
+            for state in sorted(page.states, key=lambda state: state.machine == "cpu") or NOWHERE
+        ]
+        return tables.render_table(caption, (*HEAD, *times, "Record"), rows, "results")
+
+    others = [page for page in pages if page.kind != "kernel"]
+    html = "" if pages else "<p>There are no snippets yet.</p>\n"
+    if len(others) < len(pages):
+        caption = "Every kernel by machine\nOne without a row of a GPU was not measured on any"
+        if timed:
+            caption += (
+                ". The fastest of ours is the time that comes closest to what the machine can do; "
+                "its limit was measured in the same run"
+            )
+        kernels = (page for page in pages if page.kind == "kernel")
+        html = render(kernels, caption, TIMES if timed else TIMES[:1]) + "\n"
+    if others:
+        inner = render(others, "Models and programs", ())
+        html += tables.render_fold(f"Models and programs: {len(others)}", inner) + "\n"
+    return html
 
 
 NOT_YET = {

@@ -1,4 +1,4 @@
-r"""What is done to built pages: their formulas become MathML, blank space goes, and rules of style.
+r"""What is done to built pages: formulas become MathML; blanks, repetitions and rules of style go.
 
 arithmatex leaves formulas as TeX between `\(` and `\)`, or `\[` and `\]`. As MathML they need no
 script. A third of a page is space that the theme's templates leave between elements. The theme has
@@ -70,7 +70,7 @@ def drop_rules(css: str) -> str:
 def finish_page(path: Path) -> None:
     """Finish the page in a file."""
     text = path.read_text(encoding="utf-8")
-    if (ready := box_tables(remove_blanks(set_formulas(text)))) != text:
+    if (ready := explain_once(box_tables(remove_blanks(set_formulas(text))))) != text:
         path.write_text(ready, encoding="utf-8")
 
 
@@ -95,6 +95,36 @@ def box_tables(text: str) -> str:
         return BOXED.format(found[0].replace("<table>", '<table class="ws-plain">', 1))
 
     return TABLE.sub(box, text)
+
+
+HEADERLINK = re.compile(r'(<a [^>]*?class="headerlink"[^>]*?) title=')
+NAMED = re.compile(r"<(/?)(abbr|h[1-6]|a|summary|th)\b([^>]*)>")
+
+
+def explain_once(text: str) -> str:
+    """HTML that explains a term where it first stands below a heading of the second level.
+
+    `abbr` marks each place, so that a page had one sentence twenty times, and the theme's script
+    watches each title. Headings and links do not explain: a reader wants where they lead. The mark
+    that links to a section has its words for a screen reader alone.
+    """
+    said = set[str]()
+    inside, kept = 0, False  # headings and links around this place; is the open term marked?
+
+    def choose(found: re.Match[str]) -> str:
+        nonlocal inside, kept
+        end, name, attributes = found.groups()
+        if name != "abbr":
+            inside += -1 if end else 1
+            if name == "h2":
+                said.clear()
+            return found[0]
+        if not end:
+            kept = not inside and attributes not in said
+            said.update([attributes] * kept)
+        return found[0] if kept else ""
+
+    return NAMED.sub(choose, HEADERLINK.sub(r"\1 aria-label=", text))
 
 
 def set_formulas(text: str) -> str:
