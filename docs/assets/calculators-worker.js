@@ -1,4 +1,4 @@
-/* Runs the models of calculators: Python in a worker of its own, so that typing never waits for it.
+/* Runs the models of calculators, or another module: Python in a worker, so that typing never waits.
 
    The first message says where everything lies; each later one is a question with a number, and is
    answered with that number. Nothing is fetched after the first answer. */
@@ -61,7 +61,7 @@ async function load({ python, models }) {
     pyodide.FS.writeFile(`/shelf/${path}`, text);
   }
   pyodide.runPython("import sys; sys.path.insert(0, '/shelf'); sys.dont_write_bytecode = True");
-  const answered = pyodide.pyimport("warpshelf.live.form").answered;
+  const answered = pyodide.pyimport(bundle.module).answered;
   return (question) => {
     const asked = { ...question, context: bundle.contexts[question.id] || {} };
     return JSON.parse(answered(JSON.stringify(asked)));

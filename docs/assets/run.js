@@ -19,6 +19,10 @@ const FORMATS = {
   int16: typed(Int16Array, one => one, Math.trunc),
   int32: typed(Int32Array, one => one, Math.trunc),
   int64: typed(BigInt64Array, Number, value => BigInt(Math.trunc(value))),
+  ...Object.fromEntries(Object.entries({
+    float64: Float64Array, int8: Int8Array, uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array,
+    uint64: BigUint64Array,
+  }).map(([name, Kind]) => [name, typed(Kind, Number)])),
 };
 
 export function fromHalf(h) {
@@ -329,7 +333,7 @@ export function compare(run, size, given, bytes, name) {
 
 /* The panel. */
 
-function make(tag, given = {}, ...inside) {
+export function make(tag, given = {}, ...inside) {
   const one = Object.assign(document.createElement(tag), given);
   one.append(...inside);
   return one;
@@ -405,7 +409,7 @@ const FAR = 2_000_000; // instructions to a breakpoint
 const SHOWN = [0, 1, 2, 3, 31]; // lanes of a register
 const MOST = 48; // registers
 
-class Panel {
+export class Panel {
   constructor(fold, home) {
     this.run = JSON.parse(fold.dataset.run);
     this.home = home;
@@ -416,8 +420,8 @@ class Panel {
       .filter(([side]) => sides.has(side)).map(side => side.join(" ")).join(", ");
     const kinds = Object.keys(VALUES).filter(kind => !finite || !kind.includes("infinity"));
     const choices = [
-      own ? this.pickFile() : this.pick("variant", "Kernel", variants.map(one => one.name)),
-      ...own ? [] : [this.pick("size", "Size", sizes.map(describe)), this.pick("values", "Values", kinds),
+      ...own ? this.inputs() : [this.pick("variant", "Kernel", variants.map(one => one.name)),
+        this.pick("size", "Size", sizes.map(describe)), this.pick("values", "Values", kinds),
         this.type("seed", "Seed", "1"), this.type("typed", "Numbers, over and over", "1, 2, 3")],
       this.type("grid", "Blocks"), this.type("block", "Threads"),
       this.pick("order", "Order of warps", ["in turn", "one as far as it goes", "at random"]),
@@ -466,10 +470,10 @@ class Panel {
   offer(choice, options) {
     choice.replaceChildren(...options.map((textContent, value) => make("option", { value, textContent })));
   }
-  pickFile() {
+  inputs() {
     this.picked = make("input", { type: "file", accept: ".gz" });
     this.picked.addEventListener("change", () => this.choose());
-    return make("label", {}, "Pack ", this.picked);
+    return [make("label", {}, "Pack ", this.picked)];
   }
   button(textContent, name) {
     const button = make("button", { type: "button", className: "md-button", textContent, disabled: true });
@@ -615,7 +619,7 @@ class Panel {
     } else if (this.isOver(answer)) this.judge(answer);
     else this.say(SAID[answer.state]);
     if (this.stepping) await this.look(answer);
-    else if (!finding && !this.run.own) this.showResult(answer);
+    else if (!finding) this.showResult(answer);
   }
   showCounts(runs) {
     const totals = new Map();
@@ -655,12 +659,15 @@ class Panel {
   }
   // The first numbers of what a run left.
   showResult({ memory }) {
-    const { run } = this, [format, ...names] = run.tensors[run.result], size = run.sizes[this.size.value];
-    const sides = names.map(side => size[side] ?? side), values = FORMATS[format].decode(memory[run.result]);
+    const { run } = this, size = run.sizes?.[this.size.value];
+    if (!run.own) this.showTensor(run.result, run.tensors[run.result].map(side => size[side] ?? side), memory);
+  }
+  showTensor(name, [format, ...sides], memory) {
+    const values = FORMATS[format].decode(memory[name]);
     const wide = sides.length > 1 ? sides.at(-1) : values.length, rows = [];
     for (let at = 0; at < Math.min(8 * wide, values.length); at += wide)
       rows.push(Array.from(values.slice(at, at + Math.min(6, wide)), one => cell("td", number(one, 4))));
-    const what = `${run.result}, ${sides.join(" \u00d7 ")} ${format}: its first numbers`;
+    const what = `${name}, ${sides.join(" \u00d7 ")} ${format}: its first numbers`;
     this.state.append(make("div", {}, cell("p", what, "ws-label"), table([], rows)));
   }
   // Where all warps stand; of the chosen one its registers, and what was executed last.
@@ -853,6 +860,8 @@ function addStyle(box, home) {
   return box;
 }
 
-export function open(fold, home) {
-  return new Panel(addStyle(fold, home), home);
+export async function open(fold, home) {
+  const { python } = JSON.parse(fold.dataset.run);
+  const Kind = python ? (await import("./playground.js")).Playground : Panel;
+  return new Kind(addStyle(fold, home), home);
 }

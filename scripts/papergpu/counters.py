@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu.program import Program
-from papergpu.records import Access, merge_samples, worst_accesses
+from papergpu.records import Access, merge_samples, read_instructions, worst_accesses
 from papergpu.session import Launched
 from papergpu.syntax_tree import Place
 
@@ -267,7 +267,7 @@ def tally_instructions(
     Lines of PTX are from 1, in the text that was decoded (`Launched.ptx`). `counts` are those of a
     launch, or sums by name of field over several.
     """
-    owners = program.instructions["owner"]
+    owners = read_instructions(program)["owner"]
     if not len(owners):
         return
     starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
@@ -285,7 +285,7 @@ def tally_instructions(
         executed = sums["run"][number]
         if not executed or not form:
             continue
-        place, ptx = program.places[int(program.instructions[start]["place"])]
+        place, ptx = program.find_place(start)
         tally = Tally(classes={classify_form(form): executed})
         for mine, values in known:
             setattr(tally, mine, values[number])

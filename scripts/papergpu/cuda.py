@@ -25,11 +25,11 @@ from papergpu.launch import (
     Memory,
     Result,
     Settings,
-    Three,
     aligned_zeros,
     bind_memory,
     fill_memory,
 )
+from papergpu.program import Three
 from papergpu.syntax_tree import Variable
 from papergpu.variables import HEAP, variable_bytes
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from papergpu import session
 from papergpu.errors import Finding
-from papergpu.launch import Kernel, Memory, Options, Settings, Three, describe_launch
+from papergpu.launch import Kernel, Memory, Options, Settings, describe_launch
+from papergpu.program import Three
 from papergpu.records import SAMPLE, load_engine, take_printed
 from papergpu.session import Undo
 
@@ -208,7 +209,7 @@ class Terminal(cmd.Cmd):
         self.only = -1
         self.breaks: set[tuple[str, int]] = set()
         self.left = False
-        places = [self.program.places[int(one["place"])] for one in self.program.instructions]
+        places = [self.program.find_place(pc) for pc in range(len(self.program.names))]
         self.lines: list[tuple[str, int]] = []  # of each instruction, of the source or of the PTX
         for place, line in places:
             while place is not None and place.caller is not None:

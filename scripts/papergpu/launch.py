@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
@@ -15,10 +16,11 @@ import numpy.typing as npt
 
 from papergpu.build import get_handler
 from papergpu.errors import Finding, Unsupported, find_kind
-from papergpu.program import INSTRUCTION, Program
+from papergpu.program import Program, Three, check_launch
 from papergpu.records import (
     ALLOC,
     COUNT,
+    INSTRUCTION,
     READ_ONLY,
     SAMPLE,
     UNWRITTEN,
@@ -33,7 +35,6 @@ SCHEDULES = {"robin": 0, "far": 1, "random": 2}
 ORDERS = {"forward": 0, "backward": 1}
 AUTOTUNE = ("first", "all")
 WENT_ON = 2  # the engine's answer for a launch that has a finding and went on to its end
-Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,9 @@ class Kernel:
     spoilt: tuple[str, str] = ("", "")  # the handler that `mutate` spoils, and how
 
     def __post_init__(self) -> None:
-        self.code = aligned_zeros(len(self.program.instructions) * INSTRUCTION.itemsize).view(
-            INSTRUCTION
-        )
-        # As bytes: numpy would copy field by field.
-        self.code.view(np.uint8)[:] = self.program.instructions.view(np.uint8)
+        held = aligned_zeros(len(self.program.instructions))
+        held[:] = np.frombuffer(self.program.instructions, np.uint8)
+        self.code = held.view(INSTRUCTION)
         run: dict[str, int] = {"": 0}
         for number, name in enumerate(self.program.names):
             if name in run:
@@ -218,7 +217,7 @@ class Kernel:
         text = re.sub(r"\$(\d+)", lambda m: names[int(m[1])], text)
         text = re.sub(r"@(\d+)", lambda m: program.locate_instruction(int(m[1])), text)
         (a, b, c), (x, y, z) = given.fault_block, given.fault_thread
-        place, _ = program.places[int(program.instructions[pc]["place"])]
+        place, _ = program.find_place(pc)
         where = program.locate_instruction(pc)
         return Finding(program.name, where, (a, b, c), (x, y, z), text, place, kind)
 
@@ -249,9 +248,9 @@ def describe_launch(
     cluster = chosen["cluster"]
     check_launch(program, grid, block, parameters, cluster)
     given = Launch()
-    held = aligned_zeros(max(64, program.parameter_bytes))
-    for (_, at, size), value in zip(program.parameters, parameters, strict=True):
-        held[at : at + size] = np.frombuffer(value.ljust(size, b"\0")[:size], np.uint8)
+    values = program.lay_parameters(parameters)
+    held = aligned_zeros(len(values))
+    held[:] = np.frombuffer(values, np.uint8)
     variables = Memory(own.ctypes.data, len(own), "the module's variables")
     ordered = merge_overlaps([*touched, variables])
     allocs = np.zeros(len(ordered), ALLOC)
@@ -263,32 +262,23 @@ def describe_launch(
     samples = np.empty(2 * len(code) if settings.profile else 0, SAMPLE)
     constants = np.frombuffer(program.constants, np.uint8)
     arrays = {
-        "code": code, "lists": program.lists, "constants": constants, "allocs": allocs,
-        "counts": counts, "samples": samples, "params": held, "globals": own,
-        "consts": own, "specials": program.specials,
-        "shared_constants": program.shared_constants,
+        "code": code, "constants": constants, "allocs": allocs, "counts": counts,
+        "samples": samples, "params": held, "globals": own, "consts": own,
+        **{name: np.frombuffer(getattr(program, name) or array("I", [0]), np.uint32)
+           for name in ("lists", "specials", "shared_constants")},
     }  # fmt: skip
-    for name, array in arrays.items():
-        setattr(given, name, array.ctypes.data)
-    given.ncode, given.nconstants = len(code), len(constants)
-    given.nregs, given.local = program.registers, program.local
-    given.shared = max(16, program.shared + dynamic)
-    given.nallocs, given.nspecials = len(allocs), len(program.specials) // 2
-    given.nshared_constants = len(program.shared_constants)
-    given.nparams, given.nconsts = program.parameter_bytes, len(own)
-    given.grid[:], given.block[:], given.cluster[:] = grid, block, cluster
-    given.static_shared, given.dynamic_shared = program.shared, dynamic
-    given.sm = int(re.sub(r"\D", "", program.target))
-    given.tensor = 128 * 512 * 4 if program.tensor else 0
+    for name, values_at in arrays.items():
+        setattr(given, name, values_at.ctypes.data)
+    for name, value in program.describe_launch(grid, block, cluster, dynamic, len(own)).items():
+        setattr(given, name, value)
+    given.nallocs = len(allocs)
     given.checks, given.profile = int(settings.checks), int(settings.profile)
     given.fatal = int(settings.fatal)
     given.cooperative = int(chosen["cooperative"])
     given.schedule = SCHEDULES[settings.schedule]
     given.threads = settings.threads or os.cpu_count() or 1
-    given.granule, given.global_granule = program.granule, program.global_granule
     given.perturb, given.seed, given.limit = settings.perturb, settings.seed, settings.limit
     own[:16] = 0  # where a cooperative grid synchronises
-    given.reserved = program.reserved
     given.order = ORDERS[settings.order]
     return given, arrays, ordered
 
@@ -315,30 +305,6 @@ def merge_overlaps(memory: Sequence[Memory]) -> list[Memory]:
         else:
             found.append(one)
     return found
-
-
-def check_launch(
-    program: Program, grid: Three, block: Three, parameters: Sequence[bytes], cluster: Three
-) -> None:
-    """Refuse a launch that no GPU would begin."""
-    threads, name, count = block[0] * block[1] * block[2], program.name, len(program.parameters)
-    limit, wanted = (program.directives.get(one) for one in ("maxntid", "reqntid"))
-    for refused, why in (
-        (min(*grid, *block) < 1, f": grid {grid} and block {block} must be at least 1"),
-        (threads > 1024 or block[2] > 64,
-         f": a block of {block} has more than 1024 threads, or 64 in z"),
-        (grid[0] >= 1 << 31 or grid[1] > 65535 or grid[2] > 65535,
-         f": a grid of {grid} exceeds 2**31-1, 65535 and 65535"),
-        (any(g % c for g, c in zip(grid, cluster, strict=True)),
-         f": a grid of {grid} is not a multiple of its cluster {cluster}"),
-        (len(parameters) != count, f" takes {count} parameters but got {len(parameters)}"),
-        (limit and threads > int(np.prod(limit)),
-         f": {threads} threads exceed its .maxntid {limit}"),
-        (wanted and tuple((*wanted, 1, 1)[:3]) != tuple(block),
-         f": a block of {block} is not its .reqntid {wanted}"),
-    ):  # fmt: skip
-        if refused:
-            raise ValueError(f"{name}{why}")
 
 
 def fill_memory(memory: npt.NDArray[np.uint8], globals_: Globals, start: int = 0) -> None:

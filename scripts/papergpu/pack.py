@@ -21,19 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from papergpu import session
-from papergpu.launch import Kernel, Memory, Options, Three, describe_launch, merge_overlaps
-from papergpu.program import Program
-from papergpu.records import COUNT, SAMPLE, Launch
+from papergpu.launch import Kernel, Memory, Options, describe_launch, merge_overlaps
+from papergpu.pack_text import Piece, join_pieces, number_places, write_pack
+from papergpu.program import POINTERS, Program, Three
+from papergpu.records import read_instructions
 from papergpu.session import Undo
-from papergpu.syntax_tree import Place
 
-MAGIC = b"PGPK"
-ALIGNED = 16  # bytes, of each piece
 KEPT = 64  # bytes: memory lies as far behind a multiple of it as it did here
-POINTERS = [one[0] for one in Launch._fields_ if one[1] is ctypes.c_void_p]
 LARGEST, MOST = 16 << 20, 100  # bytes of memory, and launches, of those that are written
 SAME = ("code", "lists", "constants", "specials", "shared_constants")  # in launches of a kernel
-CALLERS = 8  # of a place, at most: functions that are inlined into each other
 
 
 def pack_launch(
@@ -58,60 +54,25 @@ def pack_launch(
         ValueError: the launch itself is not possible.
     """
     given, arrays, _ = describe_launch(
-        program, program.instructions, own, grid, block, parameters, touched, **options
+        program, read_instructions(program), own, grid, block, parameters, touched, **options
     )
-    pieces: list[bytes] = []
-
-    def add(data: bytes) -> int:
-        pieces.append(data)
-        return len(pieces) - 1
-
     memory = order_memory(touched, own)
     held = [np.frombuffer(ctypes.string_at(one.at, one.size), np.uint8).copy() for one in memory]
     params = arrays["params"].copy()
     moves = [
-        [at, *move]
+        (at, *move)
         for at, data in ((-1, params), *enumerate(held))
         for move in _cut_pointers(data, memory)
     ]
     for name in POINTERS:
         setattr(given, name, None)
-    names, which = _number_texts(program.names)
-    forms, form = _number_texts(program.forms)
-    files, places = _number_places(program.places)
-    head = {
-        "kernel": program.name,
-        "target": program.target,
-        "launch": add(bytes(given)),
-        "fields": {one[0]: getattr(Launch, one[0]).offset for one in Launch._fields_},
-        "sample": _layout(SAMPLE),
-        "count": _layout(COUNT),
-        "arrays": {
-            "code": add(program.instructions.tobytes()),
-            "params": add(params.tobytes()),
-            **{name: add(arrays[name].tobytes())
-               for name in ("lists", "constants", "specials", "shared_constants")},
-        },
-        "memory": [
-            {"name": one.name, "size": one.size, "behind": one.at % KEPT,
-             "data": add(data.tobytes()), "read_only": one.read_only,
-             "own": one.at <= own.ctypes.data < one.at + one.size,
-             "written": None if one.written is None else add(one.written.tobytes())}
-            for one, data in zip(memory, held, strict=True)
-        ],
-        "moves": moves,
-        "parameters": program.parameters,
-        "handlers": names,
-        "which": add(which),
-        "forms": forms,
-        "form": add(form),
-        "files": files,
-        "places": places,
-        "named": program.named,
-        "ptx": add(ptx.encode()),
-        "sources": {name: add(text.encode()) for name, text in (sources or {}).items()},
-    }  # fmt: skip
-    return _join(head, pieces)
+    pieces = [
+        Piece(one.name, data.tobytes(), one.at % KEPT, one.read_only,
+              one.at <= own.ctypes.data < one.at + one.size,
+              None if one.written is None else one.written.tobytes())
+        for one, data in zip(memory, held, strict=True)
+    ]  # fmt: skip
+    return write_pack(program, bytes(given), params.tobytes(), pieces, moves, ptx, sources or {})
 
 
 def join_packs(packs: Sequence[bytes]) -> bytes:
@@ -139,7 +100,7 @@ def join_packs(packs: Sequence[bytes]) -> bytes:
             "memory": [{**one, "data": take(one["data"]), "written": take(one["written"])}
                        for one in more["memory"]],
         })  # fmt: skip
-    return _join({**head, "others": others}, pieces)
+    return join_pieces({**head, "others": others}, pieces)
 
 
 def write_packs(folder: Path) -> Undo:
@@ -158,7 +119,7 @@ def write_packs(folder: Path) -> Undo:
         number, program = next(count), kernel.program
         if number > MOST or sum(one.size for one in touched) > LARGEST:
             return
-        files = {name for name in _number_places(program.places)[0] if Path(name).is_file()}
+        files = {name for name in number_places(program.places)[0] if Path(name).is_file()}
         sources = {name: Path(name).read_text(errors="replace") for name in sorted(files)}
         data = pack_launch(
             program, kernel.memory, kernel.ptx, grid, block, parameters, touched, sources, **options
@@ -180,17 +141,6 @@ def order_memory(touched: Sequence[Memory], own: npt.NDArray[np.uint8]) -> list[
     return sorted(merge_overlaps(given), key=first_given)
 
 
-def _join(head: dict[str, Any], pieces: Sequence[bytes]) -> bytes:
-    spans, at = [], 0
-    for piece in pieces:
-        spans.append([at, len(piece)])
-        at += -(-len(piece) // ALIGNED) * ALIGNED
-    text = json.dumps({**head, "pieces": spans}, separators=(",", ":")).encode()
-    text += b" " * (-(len(text) + 8) % ALIGNED)
-    padded = (piece + bytes(-len(piece) % ALIGNED) for piece in pieces)
-    return b"".join((MAGIC, len(text).to_bytes(4, "little"), text, *padded))
-
-
 def _split(pack: bytes) -> tuple[dict[str, Any], list[bytes]]:
     start = 8 + int.from_bytes(pack[4:8], "little")
     head = json.loads(pack[8:start])
@@ -208,31 +158,3 @@ def _cut_pointers(
             moves.append((int(at) * 8, number, int(words[at]) - one.at))
             words[at] = 0
     return moves
-
-
-def _number_texts(texts: Sequence[str]) -> tuple[list[str], bytes]:
-    """The different ones, and the number of each, in two bytes."""
-    table: dict[str, int] = {}
-    numbers = [table.setdefault(one, len(table)) for one in texts]
-    return [*table], np.array(numbers, "<u2").tobytes()
-
-
-def _number_places(
-    places: Sequence[tuple[Place | None, int]],
-) -> tuple[list[str], list[list[int]]]:
-    """The files, and of each place its line of PTX, then file and line of it and of its callers."""
-    files: dict[str, int] = {}
-    found = []
-    for place, line in places:
-        row = [line]
-        while place is not None and len(row) < 2 * CALLERS:
-            row += [files.setdefault(place.file, len(files)), place.line]
-            place = place.caller
-        found.append(row)
-    return [*files], found
-
-
-def _layout(record: np.dtype[np.void]) -> dict[str, int]:
-    """The byte of each field, and the size of all."""
-    assert record.fields is not None
-    return {**{name: int(at[1]) for name, at in record.fields.items()}, "": record.itemsize}

@@ -28,8 +28,9 @@ from papergpu.counters import Collected, format_page, format_table
 from papergpu.debugger import debug_launches
 from papergpu.device import PROCESSORS, SHARED, parse_target
 from papergpu.errors import HOST, OPERAND, PAGE, Finding, Unavailable, Unreadable, Unsupported
-from papergpu.launch import Kernel, Memory, Settings, Three, fill_memory
+from papergpu.launch import Kernel, Memory, Settings, fill_memory
 from papergpu.pack import write_packs
+from papergpu.program import Three
 from papergpu.variables import variable_bytes
 
 # As in runtime/runtime.hpp.

@@ -15,48 +15,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from papergpu import program as layouts
 from papergpu.build import load_library
-from papergpu.program import INSTRUCTION, SHARED, Program
+from papergpu.program import SHARED, Fields, Program
 from papergpu.syntax_tree import Place
 
-COUNT = np.dtype(
-    [(name, "u8") for name in ("run", "lanes", "requests", "sectors", "ideal_sectors",
-                               "wavefronts", "ideal_wavefronts", "bytes", "operations",
-                               "shared_requests")]
-)  # fmt: skip
-SAMPLE = np.dtype(
-    [("addresses", "u8", 32), ("mask", "u4"), ("size", "u4"), ("passes", "u4"), ("ideal", "u4"),
-     ("block", "u4", 3), ("warp", "u4"), ("instruction", "u4"), ("space", "u1"), ("does", "u1"),
-     ("unused", "u1", 2)]
-)  # fmt: skip
 UNWRITTEN, READ_ONLY = 1, 2
+
+
+def _record(fields: Fields) -> np.dtype[np.void]:
+    shaped = [(name, kind) if many == 1 else (name, kind, many) for name, kind, many in fields]
+    return np.dtype(shaped, align=True)
+
+
+INSTRUCTION, COUNT, SAMPLE = map(_record, (layouts.INSTRUCTION, layouts.COUNT, layouts.SAMPLE))
 ALLOC = np.dtype([("lo", "u8"), ("hi", "u8"), ("flags", "u4"), ("name", "u4"), ("shadow", "u8")])
-_POINTERS = ("code", "lists", "constants", "allocs", "counts", "params", "globals", "consts",
-             "specials", "shared_constants", "shadow", "samples")  # fmt: skip
-_NUMBERS = ("ncode", "nconstants", "nregs", "shared", "local", "nallocs", "nspecials",
-            "nshared_constants", "nparams", "nconsts")  # fmt: skip
-_SETTINGS = ("static_shared", "dynamic_shared", "sm", "tensor", "checks", "profile",
-             "cooperative", "schedule", "threads", "granule", "global_granule",
-             "perturb", "order", "reserved", "nsamples", "fatal")  # fmt: skip
+
+
+def _c_type(name: str, kind: str, many: int) -> Any:
+    if name in layouts.POINTERS:
+        return ctypes.c_void_p
+    one: Any = {"u4": ctypes.c_uint32, "u8": ctypes.c_uint64}.get(kind, ctypes.c_char * 1024)
+    return one * many if many > 1 else one
+
+
+def read_instructions(program: Program) -> npt.NDArray[np.void]:
+    """Its instructions as records; nothing is copied."""
+    return np.frombuffer(program.instructions, INSTRUCTION)
 
 
 class Launch(ctypes.Structure):
     """The layout of `Launch` in core/core.hpp."""
 
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-        *((name, ctypes.c_uint32) for name in _NUMBERS),
-        *((name, ctypes.c_uint32 * 3) for name in ("grid", "block", "cluster")),
-        *((name, ctypes.c_uint32) for name in _SETTINGS),
-        ("seed", ctypes.c_uint64),
-        ("limit", ctypes.c_uint64),
-        ("steps", ctypes.c_uint64),
-        ("fault_place", ctypes.c_uint32),
-        ("fault_pc", ctypes.c_uint32),
-        ("fault_block", ctypes.c_uint32 * 3),
-        ("fault_thread", ctypes.c_uint32 * 3),
-        ("error", ctypes.c_char * 1024),
-    ]
+    _fields_ = [(one[0], _c_type(*one)) for one in layouts.LAUNCH]
 
 
 @cache
@@ -138,7 +129,7 @@ def worst_accesses(program: Program, samples: Samples) -> list[Access]:
 
     `samples` are those of a launch of the program, `Result.samples`, or `merge_samples` of several.
     """
-    first = _first_instructions(program.instructions["owner"])
+    first = _first_instructions(read_instructions(program)["owner"])
     worst: dict[tuple[int, bool], np.void] = {}
     for one in samples:
         key = int(first[one["instruction"]]), bool(one["space"] == SHARED)
@@ -206,7 +197,7 @@ def _line_base(low: Any, begin: Any) -> Any:
 
 
 def _make_access(program: Program, start: int, one: np.void) -> Access:
-    place, line = program.places[int(program.instructions[start]["place"])]
+    place, line = program.find_place(start)
     mask = int(one["mask"])
     x, y, z = (int(at) for at in one["block"])
     return Access(

@@ -8,18 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar, Unpack
 
 from papergpu.errors import Finding
-from papergpu.launch import (
-    AUTOTUNE,
-    DEFAULTS,
-    SCHEDULES,
-    Kernel,
-    Memory,
-    Options,
-    Result,
-    Settings,
-    Three,
-)
-from papergpu.program import Program
+from papergpu.launch import AUTOTUNE, DEFAULTS, SCHEDULES, Kernel, Memory, Options, Result, Settings
+from papergpu.program import Program, Three
 
 
 @dataclass(frozen=True)

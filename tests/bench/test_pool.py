@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import CUT, ROOT, Trial
-from measures import take_pace
-from runner_benchmark import COUNT, time_situations
+from measures import COUNT, take_pace, time_situations
 
 from warpshelf.bench import assemble, pool
 from warpshelf.bench.pool import Job, Outcome, Pool

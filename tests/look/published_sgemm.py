@@ -140,11 +140,11 @@ def execute_column(kernel: Data, checkouts: Path, scratch: Path) -> list[Execute
 def _list_rows(launched: Any) -> Iterator[ExecutedInstruction]:
     counts = launched.result.counts
     program = launched.program
-    for form, one, count in zip(program.forms, program.instructions, counts, strict=True):
+    for pc, (form, count) in enumerate(zip(program.forms, counts, strict=True)):
         if form and count["run"]:
             tally = {name: int(count[name]) for name in counts.dtype.names if count[name]}
             tally["executed"] = tally.pop("run")
-            yield ExecutedInstruction(form, tally, program.places[int(one["place"])][1])
+            yield ExecutedInstruction(form, tally, program.find_place(pc)[1])
 
 
 def _find_symbol(ptx: str, name: str) -> str:

@@ -38,7 +38,7 @@ OUTSIDE = """panel => [...panel.querySelectorAll('select, input, button, .ws-run
   .map(one => one.outerHTML.slice(0, 90))"""
 TRANSPOSE = "kernels/bank-conflicts/transpose/"
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDS = re.compile(r'^--8<-- "runs/(?!own)(\w+)\.md"', re.MULTILINE)
+EMBEDS = re.compile(r'^--8<-- "runs/(?!own|playground)(\w+)\.md"', re.MULTILINE)
 FOUND = {
     path: EMBEDS.search(path.read_text("utf-8")) for path in sorted(ROOT.glob("docs/*/**/*.md"))
 }
@@ -254,3 +254,33 @@ def test_without_webassembly_the_panel_says_so(browser: Browser, site_origin: st
     panel.locator("summary").click()
     expect(panel.get_by_role("status")).to_contain_text("It does not run here: ")
     context.close()
+
+
+def test_ptx_that_is_pasted_runs_here(still_visit: Visit, browser: Browser, builder: str) -> None:
+    """An example, broken, mended by its address elsewhere; and text that is no PTX."""
+    if builder != "mkdocs":
+        pytest.skip("the panel is the same")
+    tab = still_visit.open_page("tools/ptx-playground/")
+    panel = open_panel(tab)
+    expect(panel.get_by_role("status")).to_contain_text("No race")
+    assert panel.get_by_role("table").last.inner_text().split()[:3] == ["63", "62", "61"]
+    choose(panel, "Break it", "without the barrier of line 20")
+    expect(panel.get_by_role("status")).to_contain_text("nobody in this block has written")
+    panel.get_by_label("Arguments, one a line").fill("x = float32[32] ones\nout = float32[64]")
+    press(panel, "Run")
+    said = "PTX line 15, block (0,0,0), thread (32,0,0)"
+    expect(panel.get_by_role("status")).to_contain_text(said)
+    assert "#ptx=" in tab.url
+    context = open_context(browser, NARROW)
+    other = context.new_page()
+    other.goto(tab.url)
+    sent = other.locator("details.ws-run")
+    expect(sent.get_by_role("status")).to_contain_text(said, timeout=30_000)
+    assert other.evaluate(OUTSIDE, sent.element_handle()) == []
+    context.close()
+    panel.get_by_label("PTX", exact=True).fill("int main() {}")
+    press(panel, "Run")
+    expect(panel.get_by_role("status")).to_contain_text("PTX line 1: expected '.version'")
+    panel.get_by_label("Example").select_option(label="total")
+    expect(panel.get_by_role("status")).to_contain_text("names lane 8, which has ended")
+    assert still_visit.console == still_visit.failed == []

@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 from papergpu.formats import FORMATS
 from papergpu.launch import Settings, aligned_zeros
-from ptx_launch import load_kernel
-from separate_process import catch_error, list_cases
+from ptx_launch import catch_error, list_cases, load_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from papergpu.launch import Settings
 from papergpu.triton import active
-from separate_process import catch_error, list_cases
+from ptx_launch import catch_error, list_cases
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 

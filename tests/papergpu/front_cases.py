@@ -12,7 +12,7 @@ import papergpu
 import torch
 import triton
 from papergpu.records import worst_accesses
-from separate_process import catch_error, list_cases
+from ptx_launch import catch_error, list_cases
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 

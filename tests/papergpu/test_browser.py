@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from papergpu import build, cuda, pack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from papergpu import build, cuda, pack, pack_text
 from papergpu.launch import Memory
+from papergpu.launch import Settings as How
 from ptx_launch import load_kernel, write_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,3 +149,108 @@ def test_a_program_writes_its_launches(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     (made,) = (tmp_path / "packs").iterdir()
     assert re.fullmatch(r"1-\w*reverse\w*\.pack\.gz", made.name)
+
+
+VARIABLES = """.global .u64 second = start+4;
+.global .align 16 .b32 start[3] = {7, 8, 9};"""
+BODY = "ld.param.u32 %r1, [n];\nst.global.u32 [%rd0], %r1;\nmov.u64 %rd3, second;\nret;"
+WRITTEN = write_kernel(BODY, 2, VARIABLES).replace(
+    ".param .u64 p1)", ".param .u64 p1, .param .f32 n)"
+)
+ARGUMENTS = "x = int16[2, 8] counted\ny = float32[3]\n0.5"
+
+
+def test_a_pack_of_text_is_that_of_a_launch() -> None:
+    """What a browser makes, without numpy, has the same bytes as what is packed here."""
+    made, kernels = pack_text.pack_text(WRITTEN, "", [2], [32], 100, ARGUMENTS)
+    assert kernels == ["k"]
+    kernel = load_kernel(WRITTEN)
+    x, y = (np.zeros(64 + size, np.uint8) for size in (32, 12))
+    x, y = (one[-one.ctypes.data % 64 :][:size] for one, size in ((x, 32), (y, 12)))
+    x.view(np.int16)[:] = np.arange(16)
+    memory = [Memory(x.ctypes.data, 32, "x"),
+              Memory(y.ctypes.data, 12, "y", written=np.zeros(12, np.uint8))]  # fmt: skip
+    values = [one.ctypes.data.to_bytes(8, "little") for one in (x, y)]
+    same = pack.pack_launch(
+        kernel.program, kernel.memory, WRITTEN, (2, 1, 1), (32, 1, 1),
+        [*values, np.float32(0.5).tobytes()], memory, dynamic=100,
+        settings=How(profile=True, fatal=True, threads=1, limit=pack_text.STEPS),
+    )  # fmt: skip
+    (head, pieces), (known, expected) = pack._split(made), pack._split(same)
+    assert head.pop("tensors") == {"x": ["int16", 2, 8], "y": ["float32", 3]}
+    own = head["memory"][2]["data"]  # a module's memory has room here
+    assert expected[own].startswith(pieces[own])
+    assert (head, pieces[:own], pieces[own + 1 :]) == (known, expected[:own], expected[own + 1 :])
+
+
+@pytest.mark.parametrize("name", sorted(pack_text.FORMATS.keys() - {"bfloat16"}))
+def test_numbers_are_packed_as_numpy_has_them(name: str) -> None:
+    made = pack_text._read_tensor("x", pack_text.TENSOR.fullmatch(f"{name}[2x3] 1 2 100"))
+    assert made.data == np.array([1, 2, 100] * 2, name).tobytes() and made.sides == [2, 3]
+    drawn = pack_text._read_tensor("x", pack_text.TENSOR.fullmatch(f"{name}[500] random"))
+    values = np.frombuffer(drawn.data, name).astype(float)
+    assert len({*values}) > 50 and -100 < values.min() < values.max() < 100
+
+
+def test_bfloat16_is_rounded_to_the_nearest_and_to_even() -> None:
+    said = "bfloat16[4] 1 1.00390625 1.01171875 -3.140625"
+    made = pack_text._read_tensor("x", pack_text.TENSOR.fullmatch(said))
+    assert np.frombuffer(made.data, "<u2").tolist() == [0x3F80, 0x3F80, 0x3F82, 0xC049]
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ("1\n2", "2 arguments for 3 parameters: u64, a number or a pointer, u64, a number or"),
+    ("1\n2\nfloat32[4]", "argument 3: the parameter is f32, no pointer: give a number"),
+    ("1\nn = q\n3", "n: 'q' is not for u64, a number or a pointer; write a number, or"),
+    ("-1\n2\nq", "argument 3: 'q' is not for f32; write a number"),
+    ("x = float33[4]\n2\n3", "x: float33 is none of float64, float32"),
+    ("x = uint8[4] 256\n2\n3", "x: '256' is not for uint8; write numbers that it can hold"),
+    ("x = uint8[4] many\n2\n3", "x: 'many' is not for uint8"),
+    ("x = float64[9000000]\n2\n3", "x takes more than 64 MB"),
+    ("x = int8[40000000]\nint8[40000000]\n3", "the tensors take more than 64 MB together"),
+])  # fmt: skip
+def test_an_argument_that_cannot_be_is_told(arguments: str, says: str) -> None:
+    asked = {"ptx": WRITTEN, "kernel": "", "grid": [1], "block": [32], "dynamic": 0}
+    answer = json.loads(pack_text.answered(json.dumps({**asked, "arguments": arguments})))
+    assert answer.keys() == {"error"} and says in answer["error"]
+
+
+PIECES = st.sampled_from(
+    [
+        "x",
+        "=",
+        " ",
+        "float32",
+        "int8",
+        "[",
+        "4",
+        "]",
+        "random",
+        "1e400",
+        "0x",
+        "\n",
+        "-",
+        ",",
+        "inf",
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(PIECES | st.text(max_size=3), max_size=20).map("".join), st.integers(-1, 1025))
+def test_any_text_gives_a_pack_or_a_line(arguments: str, threads: int) -> None:
+    asked = {"ptx": WRITTEN, "kernel": "", "grid": [1], "block": [threads], "dynamic": 0}
+    answer = json.loads(pack_text.answered(json.dumps({**asked, "arguments": arguments})))
+    assert "\n" not in answer.get("error", "") and answer.keys() <= {"error", "pack", "kernels"}
+
+
+def test_it_is_made_without_numpy() -> None:
+    code = """import sys
+sys.modules["numpy"] = sys.modules["ctypes"] = None
+from papergpu.pack_text import answered
+print(answered(sys.stdin.read()))"""
+    asked = {"ptx": WRITTEN, "kernel": "k", "grid": [1], "block": [32], "dynamic": 0}
+    question = json.dumps({**asked, "arguments": ARGUMENTS})
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=question, capture_output=True, text=True)
+    assert json.loads(done.stdout) == json.loads(pack_text.answered(question)), done.stderr

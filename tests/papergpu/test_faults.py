@@ -28,8 +28,7 @@ from papergpu import errors, toolkit
 from papergpu.cuda import Finding, Settings, Source
 from papergpu.launch import aligned_zeros
 from planted_faults import RUNS, make_launcher
-from ptx_launch import execute_ptx, write_kernel
-from separate_process import read_outcomes
+from ptx_launch import execute_ptx, read_outcomes, write_kernel
 
 pytest.importorskip("cuda.bindings.nvrtc")
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned_zeros
-from ptx_launch import launch_kernel, load_kernel
-from separate_process import run_python
+from ptx_launch import launch_kernel, load_kernel, run_python
 
 if TYPE_CHECKING:
     import torch

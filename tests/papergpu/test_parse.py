@@ -32,7 +32,7 @@ from papergpu.syntax_tree import (
     Variable,
     Vector,
 )
-from separate_process import run_python
+from ptx_launch import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = """\

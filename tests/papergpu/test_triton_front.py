@@ -11,8 +11,8 @@ import papergpu
 import pytest
 from conftest import exhaustive
 from papergpu import build
-from separate_process import HERE, catch_error, list_cases, read_outcomes, run_python
-from separate_process import SCRIPTS as SOURCES
+from ptx_launch import HERE, catch_error, list_cases, read_outcomes, run_python
+from ptx_launch import SCRIPTS as SOURCES
 
 # Scripts of cases, and the targets that each is run for; the first of them stands for all.
 SCRIPTS = {"front_cases.py": ["sm_90", "sm_80"], "descriptor_cases.py": ["sm_90", "sm_100"]}
@@ -235,7 +235,7 @@ def test_the_package_is_never_the_folder_of_its_tests() -> None:
 
 APART = """
 import json, os, sys
-from separate_process import catch_error, list_cases
+from ptx_launch import catch_error, list_cases
 
 def case_right(word): pass
 def case_wrong(word): raise ValueError(word)

@@ -147,6 +147,19 @@ def test_what_is_bulky_lies_packed_beside_it(
     assert gpu["grids"] == LARGE["grids"]
 
 
+def test_many_cases_are_packed_and_what_follows_from_them_is_not(
+    new_checkout: Checkout, softmax_snippet: Snippet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "BULK", 100)
+    made = make_cpu_record(new_checkout)
+    store.save_record(softmax_snippet, made)
+    path = store.record_path(softmax_snippet, "cpu")
+    filed = json.loads(path.read_text())
+    assert filed["packed"] == ["cases", "compiled", "facts"] and "cases" not in filed
+    assert [row[0]["m"] for row in filed["due"]] == [5, 4096]
+    assert store.load_record(new_checkout.project, path) == made
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [

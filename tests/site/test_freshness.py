@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import LIST, MKDOCS, ROOT, TOPIC, Trial, sound_snippet
+from measures import BUILD, lay_out_project
 from records_project import Repository, make_timed_case
-from runner_benchmark import BUILD, lay_out_project
 
 from warpshelf.core.project import Project
 from warpshelf.site import build, freshness, inspection, rendering

@@ -28,7 +28,7 @@ launch = Kernel.launch
 def launch_and_write(
     self: Kernel, grid: Any, block: Any, parameters: Any, touched: Any = (), **options: Any
 ) -> Result:
-    program = repr(self.program.names).encode() + self.program.instructions.tobytes()
+    program = repr(self.program.names).encode() + self.program.instructions
     size = sum(one.size for one in touched)
     if self.spoilt[0] or seen[program] >= MOST or size > LARGEST:
         return launch(self, grid, block, parameters, touched, **options)

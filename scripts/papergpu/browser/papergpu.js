@@ -216,7 +216,7 @@ export const STATES = ["went on", "at a breakpoint", "waits", "ended", "found"];
 // ---- in a worker
 
 class Session {
-  // The engine's address, and a pack's, or a file that is one, and which of its launches.
+  // The engine's address, and a pack's, or a file or bytes that are one, and which of its launches.
   async open({ engine, pack, number = 0 }) {
     const unpack = async body => new Response(body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
     const read = async url => {
@@ -226,7 +226,8 @@ class Session {
     };
     this.loading ??= read(engine).then(bytes => Engine.load(bytes));
     this.loading.catch(() => this.loading = null); // to be asked for again
-    const data = pack instanceof Blob ? await unpack(pack.stream()).catch(() => new ArrayBuffer(8)) : await read(pack);
+    const data = pack instanceof ArrayBuffer ? pack
+      : pack instanceof Blob ? await unpack(pack.stream()).catch(() => new ArrayBuffer(8)) : await read(pack);
     this.pack = new Pack(new Uint8Array(data));
     this.pack.select(number);
     this.engine = await this.loading;
@@ -237,7 +238,7 @@ class Session {
     return {
       forms: Array.from(this.pack.words(head.form), k => head.forms[k]),
       lines: places.map(one => one.ptx), places: places.map(one => one.callers.at(-1) ?? null),
-      ptx: this.pack.text(head.ptx), sources: Object.fromEntries(texts),
+      ptx: this.pack.text(head.ptx), sources: Object.fromEntries(texts), tensors: head.tensors,
       ...Object.fromEntries(["grid", "block", "cluster"].map(name => [name, this.launch.three(name)])),
     };
   }

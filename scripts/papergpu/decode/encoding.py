@@ -8,13 +8,12 @@ wait for it. ptxas mends what a compiler did to it, the engine tells of it, wher
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterable, Sequence
-
-import numpy as np
 
 from papergpu.decode.kernel import KernelDecoder
 from papergpu.ir import Label, Register, Step
-from papergpu.program import INSTRUCTION, PLAIN, Program
+from papergpu.program import PLAIN, Program
 from papergpu.register_allocation import (
     allocate_registers,
     find_block_starts,
@@ -64,7 +63,7 @@ def insert_touches(steps: list[Step], sums: Iterable[Register]) -> list[Step]:
     return made
 
 
-RECORD = struct.Struct("<Q5Iiq3I4B2I").pack  # as `INSTRUCTION` has it
+RECORD = struct.Struct("<Q5Iiq3I4B2I").pack  # as INSTRUCTION has it
 
 
 def encode_program(decoder: KernelDecoder, kernel: Function, module: Module) -> Program:
@@ -95,13 +94,13 @@ def encode_program(decoder: KernelDecoder, kernel: Function, module: Module) -> 
     return Program(
         name=kernel.name,
         target=module.target,
-        instructions=np.frombuffer(b"".join(records), INSTRUCTION),
+        instructions=b"".join(records),
         names=[step.name for step in steps],
-        lists=np.array([*lists, 0], np.uint32),
+        lists=array("I", [*lists, 0]),
         constants=bytes(data),
         registers=top + 64,
-        specials=np.array(specials, np.uint32),
-        shared_constants=np.array(shared, np.uint32),
+        specials=array("I", specials),
+        shared_constants=array("I", shared),
         parameters=decoder.parameters,
         shared=decoder.static,
         reserved=decoder.reserved,

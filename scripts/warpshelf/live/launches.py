@@ -22,6 +22,7 @@ from warpshelf.core import files
 from warpshelf.core.findings import Finding
 from warpshelf.core.pages import LOADER
 from warpshelf.core.project import Project
+from warpshelf.live import runtime
 from warpshelf.look import ptx, view_store
 from warpshelf.look.view import View
 
@@ -51,6 +52,12 @@ OWN = """<details class="ws-fold ws-run" data-run="{told}">
 <noscript><p>This needs JavaScript and WebAssembly.</p></noscript>
 </details>
 """
+PLAY = """<details class="ws-fold ws-run" data-run="{told}">
+<summary>Open the playground ({weight} KB)</summary>
+<noscript><p>This needs JavaScript and WebAssembly.</p></noscript>
+</details>
+"""
+UNPLAYED = '<p class="ws-absent">This build found no Python for browsers; it is needed here.</p>\n'
 # What the front page steps through by itself: a kernel with bank conflicts, and one without.
 WATCHED, SHOWN = "transpose", ("tiled", "padded")
 WATCH = """<div class="ws-watch" data-watch="{told}">
@@ -212,6 +219,9 @@ def render_panels(
         told = html.escape(json.dumps({"own": True, **addresses}))
         texts["runs/own.md"] = OWN.format(told=told, weight=-(-weight // 1000))
         sent |= held
+    if "playground" in wanted:
+        texts["runs/playground.md"], files = _render_playground(project, addresses, weight)
+        sent |= files | held
     for one in snippets:
         named = {one.id, "home"} if one.id == WATCHED else {one.id}
         if one.id not in rows or not named & {*wanted}:
@@ -235,6 +245,22 @@ def render_panels(
             kernels=kernels, them=them,
         )  # fmt: skip
     return texts, sent, findings
+
+
+def _render_playground(
+    project: Project, addresses: Mapping[str, str], weight: int
+) -> tuple[str, dict[str, bytes]]:
+    """Where PTX is pasted and run: its fragment, and what it loads beside the engine."""
+    python = runtime.cached_runtime(project)
+    if python is None:
+        return UNPLAYED, {}
+    name, text = runtime.decoder_file()
+    where = {"python": f"runtime/{python.name}/", "models": f"runtime/{name}"}
+    told = html.escape(json.dumps({"own": True, **addresses, **where}))
+    weight += runtime.transfer_bytes(python) + len(gzip.compress(text.encode()))
+    files = {f"{python.name}/{path.name}": path.read_bytes() for path in python.iterdir()}
+    shown = PLAY.format(told=told, weight=-(-weight // 1000))
+    return shown, {**files, name: text.encode()}
 
 
 def engine_files() -> tuple[dict[str, str], dict[str, bytes], int]:

@@ -45,7 +45,7 @@ MODULES = (
     "__future__", "bisect", "collections", "collections.abc", "contextlib", "copy", "csv",
     "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "importlib",
     "io", "itertools", "json", "math", "operator", "re", "string", "types", "typing",
-    "urllib.parse",
+    "struct", "urllib.parse",
 )  # fmt: skip
 PLAIN = ("pyodide.mjs", "pyodide.asm.mjs")
 PACKED = ("pyodide.asm.wasm", "python_stdlib.zip")  # served compressed, under another name
@@ -200,12 +200,13 @@ def list_calculators(project: Project) -> list[str]:
 def import_closure(root: Path, first: Path, package: str) -> dict[str, Path]:
     """The files below `root` that `first` imports from `package`, itself included.
 
-    By their path relative to `root`, with the `__init__.py` of each folder that has one.
+    By their path relative to `root`, with the `__init__.py` of each folder that has one; what that
+    imports is left out, unless it is asked for itself.
 
     Raises:
         SyntaxError, OSError: one of them cannot be read.
     """
-    found: dict[str, Path] = {}
+    found, parents = dict[str, Path](), dict[str, Path]()
     pending = [first]
     while pending:
         path = pending.pop()
@@ -213,13 +214,15 @@ def import_closure(root: Path, first: Path, package: str) -> dict[str, Path]:
         if name.as_posix() in found:
             continue
         found[name.as_posix()] = path
-        near = [root / parent / "__init__.py" for parent in name.parents if parent != Path()]
+        for parent in name.parents:
+            if parent != Path() and (root / parent / "__init__.py").is_file():
+                parents[f"{parent.as_posix()}/__init__.py"] = root / parent / "__init__.py"
         for module in syntax.parse_python(path).imports:
             if module.split(".")[0] == package:
                 place = root.joinpath(*module.split("."))
-                near += [place.with_suffix(".py"), place / "__init__.py"]
-        pending += [one for one in near if one.is_file()]
-    return dict(sorted(found.items()))
+                near = (place.with_suffix(".py"), place / "__init__.py")
+                pending += [one for one in near if one.is_file()]
+    return dict(sorted({**parents, **found}.items()))
 
 
 def model_files(project: Project, name: str) -> dict[str, Path]:
@@ -233,17 +236,31 @@ def drawing_code() -> dict[str, Path]:
 
 
 def models_file(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
-    """The file for the browser: source texts by path, and the context of each calculator.
-
-    Its name, before its text, changes with that, so that no cache mixes two.
-    """
+    """The file of all calculators for the browser, with the context of each."""
     files = dict(drawing_code())
     for name in contexts:
         files |= model_files(project, name)
+    return _join_sources("models", "warpshelf.live.form", files, contexts)
+
+
+def decoder_file() -> tuple[str, str]:
+    """The file for the browser that makes packs of PTX."""
+    first = TOOLING / "papergpu/pack_text.py"
+    files = import_closure(TOOLING, first, "papergpu")
+    return _join_sources("decoder", "papergpu.pack_text", files, {})
+
+
+def _join_sources(
+    stem: str, module: str, files: Mapping[str, Path], contexts: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, str]:
+    """Source texts by path, and the module that answers.
+
+    The name, before the text, changes with that, so that no cache mixes two.
+    """
     texts = {name: path.read_text(encoding="utf-8") for name, path in sorted(files.items())}
-    whole = {"files": texts, "contexts": contexts}
+    whole = {"module": module, "files": texts, "contexts": contexts}
     text = json.dumps(whole, ensure_ascii=False, sort_keys=True)
-    return f"models-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json", text
+    return f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json", text
 
 
 ANSWER_SECONDS = 30.0

@@ -33,7 +33,7 @@ from warpshelf.records.schema import MACHINE, RECORD, SCHEMA, Record, result_key
 MOST = 9  # records of one kind of device; more of them tell a reader nothing
 NUMBER = re.compile(r"[2-9]")
 LARGEST = 64 * 2**20  # bytes of a file to read; a real one holds well under a mebibyte
-BULKY = ("facts", "grids", "predictions", "space", "timelines")
+BULKY = ("cases", "compiled", "facts", "grids", "predictions", "space", "timelines")
 ROWS: dict[str, dict[str, Any]] = {
     "results": schema.RESULT,
     "facts": schema.FACT,
@@ -229,27 +229,26 @@ def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
 
 def _unpack_record(value: dict[str, Any], path: Path, shown: str) -> dict[str, Any]:
     """The record whose own file holds `value`."""
-    try:
-        record = restore_rows(value)
-    except (ValueError, TypeError, AttributeError, LookupError) as error:
-        what = f"has rows that do not fit its columns: {error}"
-        raise file_error(shown, what, AGAIN) from None
     if names := value.get("packed"):
         pack = path.parent / PACK
         try:
             part: Any = files.read_sections(pack).get(SECTION)
-            if not isinstance(part, dict) or part.get("digest") != record.get("digest"):
+            if not isinstance(part, dict) or part.get("digest") != value.get("digest"):
                 raise ValueError("was made from different code than its record")
             if wrong := files.json_flaw(part):
                 raise ValueError(wrong)
             if missing := [name for name in names if name not in BULKY or name not in part]:
                 raise ValueError(f"lacks the {missing[0]!r:.40} of its record")
-            record |= {name: part[name] for name in names}
+            value = {**value, **{name: part[name] for name in names}}
         except (OSError, ValueError, TypeError) as error:
             what = getattr(error, "strerror", None) or str(error)
             place = f"{Path(shown).parent.as_posix()}/{pack.name}"
             raise file_error(place, what, AGAIN) from None
-    return record
+    try:
+        return restore_rows(value)
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        what = f"has rows that do not fit its columns: {error}"
+        raise file_error(shown, what, AGAIN) from None
 
 
 def restore_rows(value: dict[str, Any]) -> dict[str, Any]:
