@@ -34,14 +34,14 @@ function readExample(text) {
 
 export class Playground extends Panel {
   inputs() {
-    this.examples = Array.from(document.querySelectorAll(".language-ptx code"), one => one.textContent);
-    const file = make("input", { type: "file", accept: ".ptx,.txt" });
+    this.examples = Array.from(document.querySelectorAll(":is(.language-cuda, .language-ptx) code"), one => one.textContent);
+    const file = make("input", { type: "file", accept: ".ptx,.cu,.txt" });
     const take = async ([one]) => one && this.set({ ptx: await one.text() });
     file.addEventListener("change", () => take(file.files));
     const example = make("select");
-    this.offer(example, this.examples.map(text => text.match(/\.entry (\w+)/)[1]));
+    this.offer(example, this.examples.map(text => text.match(/(?:\.entry|__global__ void) (\w+)/)[1]));
     example.addEventListener("change", () => this.set(readExample(this.examples[example.value])));
-    const areas = [this.write("ptx", "PTX", 16), this.write("arguments", "Arguments, one a line", 4)];
+    const areas = [this.write("ptx", "PTX or CUDA C", 16), this.write("arguments", "Arguments, one a line", 4)];
     this.ptx.addEventListener("drop", event => {
       if (event.dataTransfer.files.length) event.preventDefault();
       take(event.dataTransfer.files);
@@ -104,7 +104,8 @@ export class Playground extends Panel {
         this.say("Loading Python and the engine, decoding \u2026");
         const what = { engine: new URL(this.run.engine, this.home).href, pack: await this.build(asked) };
         this.program = await this.asker.ask("open", what);
-        this.program.places = this.program.lines.map(line => ["", line]);
+        if (!Object.keys(this.program.sources).length) // of PTX its own lines
+          this.program.places = this.program.lines.map(line => ["", line]);
         const shown = { ...asked, kernel: this.fields().kernel };
         this.pack = JSON.stringify(shown);
         this.showSource();

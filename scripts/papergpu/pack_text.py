@@ -1,4 +1,4 @@
-"""Packs in plain Python, and one of PTX as text: what a browser makes, which has no numpy.
+"""Packs in plain Python, and one of a text: what a browser makes, which has no numpy.
 
 `papergpu.pack` says what a pack is, and makes one of a launch here.
 """
@@ -155,6 +155,7 @@ def pack_text(
 ) -> tuple[bytes, list[str]]:
     """The launch of a module's kernel, the first if none is named, and the names of its kernels.
 
+    The text is PTX, or the small CUDA C of `papergpu.cuda_c`, whose lines are then shown.
     `arguments` has a line for each parameter: `x = float32[32, 64] random`, `n = 2048`, where names
     may be left out. The values of a tensor are one of VALUES, or numbers, taken over and over;
     where there are none, nobody has written it. Its head tells of `tensors` their format and sides.
@@ -163,6 +164,11 @@ def pack_text(
         ValueError: the launch is not possible, or an argument cannot be read.
         Unreadable, Unsupported: the text is no PTX, or something in it is not executed.
     """
+    sources = {}
+    if not re.search(r"^\s*\.version\b", ptx, re.MULTILINE):
+        from papergpu.cuda_c import FILE, compile_cuda  # which takes pycparser
+
+        sources, ptx = {FILE: ptx}, compile_cuda(ptx)
     module = parse(ptx)
     kernels = {one.name: one for one in module.functions if one.kernel and one.body}
     name = kernel or next(iter(kernels), "")
@@ -200,7 +206,7 @@ def pack_text(
     told = {one.name: [one.format, *one.sides] for one in tensors}
     pack = write_pack(
         program, _write_launch({**numbers, "limit": STEPS}), program.lay_parameters(values), pieces,
-        moves, ptx, {}, tensors=told,
+        moves, ptx, sources, tensors=told,
     )  # fmt: skip
     return pack, [*kernels]
 

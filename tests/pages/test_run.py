@@ -256,19 +256,21 @@ def test_without_webassembly_the_panel_says_so(browser: Browser, site_origin: st
     context.close()
 
 
-def test_ptx_that_is_pasted_runs_here(still_visit: Visit, browser: Browser, builder: str) -> None:
+def test_a_kernel_that_is_typed_runs_here(
+    still_visit: Visit, browser: Browser, builder: str
+) -> None:
     """An example, broken, mended by its address elsewhere; and text that is no PTX."""
     if builder != "mkdocs":
         pytest.skip("the panel is the same")
-    tab = still_visit.open_page("tools/ptx-playground/")
+    tab = still_visit.open_page("tools/playground/")
     panel = open_panel(tab)
     expect(panel.get_by_role("status")).to_contain_text("No race")
     assert panel.get_by_role("table").last.inner_text().split()[:3] == ["63", "62", "61"]
-    choose(panel, "Break it", "without the barrier of line 20")
+    choose(panel, "Break it", "without the barrier of line 5")
     expect(panel.get_by_role("status")).to_contain_text("nobody in this block has written")
-    panel.get_by_label("Arguments, one a line").fill("x = float32[32] ones\nout = float32[64]")
+    panel.get_by_label("Arguments, one a line").fill("x = float32[32] ones")
     press(panel, "Run")
-    said = "PTX line 15, block (0,0,0), thread (32,0,0)"
+    said = "kernel.cu:4, block (0,0,0), thread (32,0,0)"
     expect(panel.get_by_role("status")).to_contain_text(said)
     assert "#ptx=" in tab.url
     context = open_context(browser, NARROW)
@@ -278,9 +280,9 @@ def test_ptx_that_is_pasted_runs_here(still_visit: Visit, browser: Browser, buil
     expect(sent.get_by_role("status")).to_contain_text(said, timeout=30_000)
     assert other.evaluate(OUTSIDE, sent.element_handle()) == []
     context.close()
-    panel.get_by_label("PTX", exact=True).fill("int main() {}")
+    panel.get_by_label("PTX or CUDA C").fill("int main() {}")
     press(panel, "Run")
-    expect(panel.get_by_role("status")).to_contain_text("PTX line 1: expected '.version'")
+    expect(panel.get_by_role("status")).to_contain_text("line 1: there is no kernel")
     panel.get_by_label("Example").select_option(label="total")
     expect(panel.get_by_role("status")).to_contain_text("names lane 8, which has ended")
     assert still_visit.console == still_visit.failed == []

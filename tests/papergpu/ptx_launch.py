@@ -13,13 +13,15 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from papergpu.cuda import Source
 from papergpu.decode import decode, layout_globals
 from papergpu.file_cache import scratch_dir
 from papergpu.launch import Kernel, Memory, Result, Settings, bind_memory
@@ -123,12 +125,12 @@ def find_headers() -> list[str]:
 
 
 @cache
-def compile_cuda(source: str, architecture: str = "compute_90a") -> str:
+def compile_cuda(source: str, architecture: str = "compute_90a", *more: str) -> str:
     from cuda.bindings import nvrtc
 
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device",
-               "-lineinfo", *(f"-I{one}" for one in find_headers())]  # fmt: skip
+               "-lineinfo", *(f"-I{one}" for one in find_headers()), *more]  # fmt: skip
     if source.lstrip().startswith("#include"):  # headers that come first are read once
         options += ["--pch", f"--pch-dir={scratch_dir()}"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
@@ -191,3 +193,53 @@ def catch_error(case: Callable[..., object], *arguments: str) -> str:
     except Exception:
         return traceback.format_exc()
     return ""
+
+
+# ---- small sound kernels of CUDA C++, and the faults that can be planted in each
+
+Launch = Callable[..., Any]
+RUNS = (("robin", 0), ("random", 1), ("far", 2))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A text replaced by another, and what the finding must say (a regular expression)."""
+
+    old: str
+    new: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A kernel with nothing wrong; `run` launches it and asserts that its result is right."""
+
+    name: str
+    source: str
+    run: Callable[[Launch], None]
+    faults: Mapping[str, Fault]
+    target: str = "sm_80"
+    options: tuple[str, ...] = field(default=())
+
+    def plant_fault(self, fault: Fault) -> str:
+        assert self.source.count(fault.old) == 1, f"{self.name}: {fault.old!r} is not there once"
+        return self.source.replace(fault.old, fault.new)
+
+
+def make_launcher(
+    sound: Sound, text: str, schedule: str, seed: int, limit: int = 3_000_000
+) -> Launch:
+    """A function that launches kernels of `text` under one schedule."""
+    source = Source(text, sound.options, target=sound.target, name=f"{sound.name}.cu")
+    settings = Settings(schedule=schedule, seed=seed, limit=limit)
+
+    def launch_scheduled(kernel: str, grid: Any, block: Any, *args: Any, **more: Any) -> Any:
+        return source.launch(kernel, grid, block, *args, settings=settings, **more)
+
+    return launch_scheduled
+
+
+def draw_whole_numbers(*shape: int, seed: int = 7) -> np.ndarray:
+    """Whole numbers as floats: their sums are the same in any order."""
+    drawn = np.random.default_rng(seed).integers(-8, 9, shape)
+    return drawn.astype(np.float32)

@@ -164,7 +164,7 @@ def test_real_headers_copy_rightly(name: str, architecture: str) -> None:
      ("roles", ("pipe.producer_commit();", ""), "not yet delivered"),
     ], "a compilation with CUDA's own headers each"),
 )  # fmt: skip
-def test_planted_faults_are_found(name: str, change: tuple[str, str], said: str) -> None:
+def test_ptx_launch_are_found(name: str, change: tuple[str, str], said: str) -> None:
     body = CASES[name][0]
     assert change[0] in body
     one = load_kernel_once(compile_cuda(HEAD + body.replace(*change) + "}", "compute_90"))

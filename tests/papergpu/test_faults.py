@@ -27,8 +27,7 @@ from faults import barriers, bounds, copies, global_memory, shared_memory
 from papergpu import errors, toolkit
 from papergpu.cuda import Finding, Settings, Source
 from papergpu.launch import aligned_zeros
-from planted_faults import RUNS, make_launcher
-from ptx_launch import execute_ptx, read_outcomes, write_kernel
+from ptx_launch import RUNS, execute_ptx, make_launcher, read_outcomes, write_kernel
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
@@ -93,7 +92,7 @@ def test_faults_of_kernels_of_triton_are_found(target: str) -> None:
 
 
 @pytest.mark.parametrize("every", exhaustive([8, 1], "all planted faults"))
-def test_planted_faults_are_found(capsys: pytest.CaptureFixture[str], every: int) -> None:
+def test_ptx_launch_are_found(capsys: pytest.CaptureFixture[str], every: int) -> None:
     missed, planted = [], FAULTS[::every]
     for name, fault in planted:
         said = find_fault(name, fault)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -49,6 +50,7 @@ MODULES = (
 )  # fmt: skip
 PLAIN = ("pyodide.mjs", "pyodide.asm.mjs")
 PACKED = ("pyodide.asm.wasm", "python_stdlib.zip")  # served compressed, under another name
+PARSER = ("ast_transforms", "c_ast", "c_lexer", "c_parser")  # of pycparser, what reads C
 LOCK = "pyodide-lock.json"
 MANIFEST = "manifest.json"  # written last: where it is, all is
 SECONDS = 300
@@ -244,9 +246,11 @@ def models_file(project: Project, contexts: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def decoder_file() -> tuple[str, str]:
-    """The file for the browser that makes packs of PTX."""
-    first = TOOLING / "papergpu/pack_text.py"
-    files = import_closure(TOOLING, first, "papergpu")
+    """The file for the browser that makes packs of PTX and of a small CUDA C."""
+    files = import_closure(TOOLING, TOOLING / "papergpu/pack_text.py", "papergpu")
+    if found := importlib.util.find_spec("pycparser"):
+        (folder,) = found.submodule_search_locations or ()
+        files |= {f"pycparser/{name}.py": Path(folder, f"{name}.py") for name in PARSER}
     return _join_sources("decoder", "papergpu.pack_text", files, {})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted_faults import Fault, Launch, Sound, draw_whole_numbers
+from ptx_launch import Fault, Launch, Sound, draw_whole_numbers
 
 SAXPY = """
 __global__ void saxpy(float a, const float* x, float* y, int n) {

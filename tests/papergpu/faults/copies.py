@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted_faults import Fault, Launch, Sound
+from ptx_launch import Fault, Launch, Sound
 
 LATE = "has not yet delivered|with no barrier between|nobody in this block|has not landed"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from planted_faults import Fault, Launch, Sound, draw_whole_numbers
+from ptx_launch import Fault, Launch, Sound, draw_whole_numbers
 
 RACE = "with no barrier between: put a barrier"
 WARP = "with no barrier between: put a barrier of the warp"
