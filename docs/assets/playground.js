@@ -1,7 +1,7 @@
 /* The PTX playground: a module that somebody pastes, decoded by Python in a worker and executed as the
    panels of kernels are. Its address holds all that was typed. */
 
-import { make, Panel } from "./run.js";
+import { Asker, make, Panel } from "./run.js";
 
 const LONGEST = 7000; // characters of an address that is sent on
 const HEAD = /^\/\/ (\w+) ?= ?(.*)$/gm; // of an example: // grid = 2
@@ -32,14 +32,17 @@ function readExample(text) {
   return { ...found, arguments: listed.join("\n") };
 }
 
+const nameOf = text => text.match(/(?:\.entry|__global__ void) (\w+)/)?.[1];
+
 export class Playground extends Panel {
   inputs() {
-    this.examples = Array.from(document.querySelectorAll(":is(.language-cuda, .language-ptx) code"), one => one.textContent);
+    const blocks = document.querySelectorAll(":is(.language-cuda, .language-ptx) code");
+    this.examples = this.pickExamples(Array.from(blocks, one => one.textContent));
     const file = make("input", { type: "file", accept: ".ptx,.cu,.txt" });
     const take = async ([one]) => one && this.set({ ptx: await one.text() });
     file.addEventListener("change", () => take(file.files));
-    const example = make("select");
-    this.offer(example, this.examples.map(text => text.match(/(?:\.entry|__global__ void) (\w+)/)[1]));
+    const example = this.example = make("select");
+    this.nameExamples();
     example.addEventListener("change", () => this.set(readExample(this.examples[example.value])));
     const areas = [this.write("ptx", "PTX or CUDA C", 16), this.write("arguments", "Arguments, one a line", 4)];
     this.ptx.addEventListener("drop", event => {
@@ -47,9 +50,12 @@ export class Playground extends Panel {
       take(event.dataTransfer.files);
     });
     this.begun = this.start();
-    return [make("label", {}, "Example ", example), make("label", {}, "or a file ", file), ...areas,
+    return [make("label", {}, `${this.kind} `, example), make("label", {}, "or a file ", file), ...areas,
       this.pick("kernel", "Kernel", ["the first"]), this.type("dynamic", "Dynamic shared bytes", "0")];
   }
+  get kind() { return "Example"; }
+  pickExamples(blocks) { return blocks; }
+  nameExamples() { this.offer(this.example, this.examples.map(nameOf)); }
   write(name, label, rows) {
     const area = this[name] = make("textarea", { rows, spellcheck: false });
     area.addEventListener("change", () => this.choose());
@@ -60,7 +66,7 @@ export class Playground extends Panel {
     await null; // until all fields are there
     const told = location.hash.match(/^#ptx=([\w-]+)$/)?.[1];
     const given = told && await fromAddress(told).catch(() => null);
-    this.put(given ?? readExample(this.examples[0]));
+    this.put(given ?? readExample(this.examples[this.example.value]));
   }
   put(given) {
     for (const name of ["ptx", "arguments", "grid", "block", "dynamic"])
@@ -128,5 +134,64 @@ export class Playground extends Panel {
   }
   showResult({ memory }) {
     for (const [name, tensor] of Object.entries(this.program.tensors)) this.showTensor(name, tensor, memory);
+  }
+}
+
+const KEPT = "ws-puzzles"; // names of those that are solved
+
+// Puzzles of a page: of each its kernel, whose lines with a mark are to be written, and one way to write them.
+export class Puzzles extends Playground {
+  get kind() { return "Puzzle"; }
+  pickExamples(blocks) {
+    this.solutions = blocks.filter((_, k) => k % 2).map(text => text.trimEnd().split("\n"));
+    this.truths = new Map();
+    return blocks.filter((_, k) => k % 2 === 0);
+  }
+  get solved() {
+    try {
+      return new Set(JSON.parse(localStorage.getItem(KEPT)));
+    } catch {
+      return new Set(); // what is there is not ours, or nothing may be kept
+    }
+  }
+  nameExamples() {
+    const { solved } = this, now = this.example.value, names = this.examples.map(nameOf);
+    this.offer(this.example, names.map((name, k) => `${solved.has(name) ? "\u2713 " : ""}${k + 1}. ${name}`));
+    this.example.value = now || Math.max(0, names.findIndex(name => !solved.has(name)));
+  }
+  // What the solution leaves, under the arguments that are given.
+  async truth(number) {
+    const lines = [...this.solutions[number]], asked = this.fields();
+    const { ptx } = readExample(this.examples[number].replace(/\S.*\/\/ \?$/gm, () => lines.shift()));
+    const key = JSON.stringify({ ...asked, ptx });
+    if (!this.truths.has(key)) {
+      const asker = new Asker(new URL(this.run.script, this.home));
+      const pack = await this.build({ ...asked, ptx, kernel: "" });
+      await asker.ask("open", { engine: new URL(this.run.engine, this.home).href, pack });
+      this.truths.set(key, (await asker.ask("run", {})).memory);
+      asker.stop();
+    }
+    return this.truths.get(key);
+  }
+  async show(answer) {
+    const number = this.examples.findIndex(text => nameOf(text) === nameOf(this.ptx.value));
+    const whole = !answer.finding && this.isOver(answer) && !+this.without.value && number >= 0;
+    this.wanted = whole ? await this.truth(number) : null;
+    await super.show(answer);
+    if (!this.wanted || this.said.classList.contains("ws-run-bad")) return;
+    try {
+      localStorage.setItem(KEPT, JSON.stringify([...this.solved.add(nameOf(this.ptx.value))]));
+    } catch { /* nothing may be kept */ }
+    this.nameExamples();
+  }
+  judge({ memory, ...answer }) {
+    super.judge({ memory, ...answer });
+    if (!this.wanted) return;
+    for (const [name, tensor] of Object.entries(this.program.tensors)) {
+      const [found, truth] = [memory, this.wanted].map(held => this.decode(tensor, held[name]));
+      const at = truth.findIndex((one, k) => !(Object.is(one, found[k]) || Math.abs(one - found[k]) <= 1e-5 * Math.abs(one)));
+      if (at >= 0) return this.say(`Not yet: ${name}[${at}] is ${found[at]}, and should be ${truth[at]}.`, true);
+    }
+    this.say(`Solved. ${this.said.textContent}`);
   }
 }

@@ -357,7 +357,7 @@ function number(value, digits = 6) {
 }
 
 // What a worker answers, question by question.
-class Asker {
+export class Asker {
   constructor(script) {
     this.worker = new Worker(script, { type: "module" });
     this.waiting = new Map();
@@ -662,8 +662,9 @@ export class Panel {
     const { run } = this, size = run.sizes?.[this.size.value];
     if (!run.own) this.showTensor(run.result, run.tensors[run.result].map(side => size[side] ?? side), memory);
   }
+  decode([format], bytes) { return FORMATS[format].decode(bytes); }
   showTensor(name, [format, ...sides], memory) {
-    const values = FORMATS[format].decode(memory[name]);
+    const values = this.decode([format], memory[name]);
     const wide = sides.length > 1 ? sides.at(-1) : values.length, rows = [];
     for (let at = 0; at < Math.min(8 * wide, values.length); at += wide)
       rows.push(Array.from(values.slice(at, at + Math.min(6, wide)), one => cell("td", number(one, 4))));
@@ -861,7 +862,8 @@ function addStyle(box, home) {
 }
 
 export async function open(fold, home) {
-  const { python } = JSON.parse(fold.dataset.run);
-  const Kind = python ? (await import("./playground.js")).Playground : Panel;
+  const { python, puzzles } = JSON.parse(fold.dataset.run);
+  const { Playground, Puzzles } = python ? await import("./playground.js") : {};
+  const Kind = python ? (puzzles ? Puzzles : Playground) : Panel;
   return new Kind(addStyle(fold, home), home);
 }

@@ -38,7 +38,7 @@ OUTSIDE = """panel => [...panel.querySelectorAll('select, input, button, .ws-run
   .map(one => one.outerHTML.slice(0, 90))"""
 TRANSPOSE = "kernels/bank-conflicts/transpose/"
 ROOT = Path(__file__).resolve().parents[2]
-EMBEDS = re.compile(r'^--8<-- "runs/(?!own|playground)(\w+)\.md"', re.MULTILINE)
+EMBEDS = re.compile(r'^--8<-- "runs/(?!own|playground|puzzles)(\w+)\.md"', re.MULTILINE)
 FOUND = {
     path: EMBEDS.search(path.read_text("utf-8")) for path in sorted(ROOT.glob("docs/*/**/*.md"))
 }
@@ -285,4 +285,25 @@ def test_a_kernel_that_is_typed_runs_here(
     expect(panel.get_by_role("status")).to_contain_text("line 1: there is no kernel")
     panel.get_by_label("Example").select_option(label="total")
     expect(panel.get_by_role("status")).to_contain_text("names lane 8, which has ended")
+    assert still_visit.console == still_visit.failed == []
+
+
+def test_a_puzzle_is_solved_and_stays_so(still_visit: Visit, builder: str) -> None:
+    if builder != "mkdocs":
+        pytest.skip("the panel is the same")
+    tab = still_visit.open_page("tools/puzzles/")
+    panel = tab.locator("details.ws-run")
+    panel.locator("summary").click()
+    said, code = panel.get_by_role("status"), panel.get_by_label("PTX or CUDA C")
+    expect(said).to_have_text("Not yet: x[1] is 1, and should be 11.", timeout=30_000)
+    for line in ("threadIdx.x / 2", "threadIdx.x"):
+        code.fill(re.sub(r"i = .*", f"i = {line};", code.input_value()))
+        press(panel, "Run")
+        expect(said).to_contain_text("Not yet: x[16] is 16" if "/" in line else "Solved.")
+    tab.goto(f"{still_visit.origin}/tools/puzzles/")
+    panel.locator("summary").click()
+    chosen = panel.get_by_label("Puzzle")
+    expect(chosen).to_contain_text("\u2713 1. ten", timeout=30_000)
+    expect(said).to_contain_text("kernel.cu:3, block (0,0,0), thread (50,0,0)", timeout=30_000)
+    assert chosen.input_value() == "1"  # the first that is not solved
     assert still_visit.console == still_visit.failed == []

@@ -6,12 +6,14 @@ Both are executed here. NVRTC rounds products and sums apart, as this does.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papergpu import pack_text
 from papergpu.cuda_c import compile_cuda as compile_small
 from papergpu.errors import Finding, Unsupported
 from ptx_launch import compile_cuda, launch_kernel, load_kernel
@@ -156,6 +158,58 @@ def test_it_leaves_what_nvrtc_leaves(name: str) -> None:
     assert [one.tobytes() for one in ours] == [one.tobytes() for one in theirs]
     before = [one for one in given if isinstance(one, np.ndarray)]
     assert [one.tobytes() for one in ours] != [one.tobytes() for one in before]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^( *)```cuda\n(.*?)\n *```$", re.MULTILINE | re.DOTALL)
+HEAD = re.compile(r"^// (\w+) = (.*)\n", re.MULTILINE)
+
+
+def read_examples(page: str) -> list[str]:
+    text = (ROOT / "docs" / "tools" / page).read_text(encoding="utf-8")
+    return [one[2].replace(f"\n{one[1]}", "\n").strip() for one in BLOCK.finditer(text)]
+
+
+def run_example(text: str) -> tuple[list[bytes], list[bytes]]:
+    """What an example leaves, by this compiler and by NVRTC; its first lines say what it gets."""
+    head, source = dict(HEAD.findall(text)), HEAD.sub("", text)
+    grid, block = ([int(side) for side in head.pop(name).split("x")] for name in ("grid", "block"))
+    given: list[Any] = []
+    for name, said in head.items():
+        if found := pack_text.TENSOR.fullmatch(said):
+            one = pack_text._read_tensor(name, found)
+            given.append(np.frombuffer(one.data or bytes(one.size), one.format).copy())
+        else:
+            given.append(int(said))
+    name = re.findall(r"__global__ void (\w+)", source)[0]
+    renamed = re.sub(rf"\b{name}\b", "k", source)
+    ours, theirs = run_both(renamed, *given, grid=grid, block=block)
+    return [one.tobytes() for one in ours], [one.tobytes() for one in theirs]
+
+
+PUZZLES = read_examples("puzzles.md")
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_puzzle_is_wrong_until_it_is_solved(number: int) -> None:
+    puzzle, solution = PUZZLES[2 * number : 2 * number + 2]
+    lines = iter(solution.split("\n"))
+    solved = re.sub(r"\S[^\n]*// \?", lambda _: next(lines), puzzle)
+    assert next(lines, None) is None and solved != puzzle
+    ours, theirs = run_example(solved)
+    if "expf" not in solved:  # which is the fast one here
+        assert ours == theirs
+    try:
+        before, _ = run_example(puzzle)
+    except Finding:
+        return
+    assert before != ours
+
+
+@pytest.mark.parametrize("text", read_examples("playground.md"))
+def test_examples_of_the_playground_are_right(text: str) -> None:
+    ours, theirs = run_example(text)
+    assert ours == theirs or "expf" in text
 
 
 LEAVES = [

@@ -53,7 +53,7 @@ OWN = """<details class="ws-fold ws-run" data-run="{told}">
 </details>
 """
 PLAY = """<details class="ws-fold ws-run" data-run="{told}">
-<summary>Open the playground ({weight} KB)</summary>
+<summary>Open the {name} ({weight} KB)</summary>
 <noscript><p>This needs JavaScript and WebAssembly.</p></noscript>
 </details>
 """
@@ -219,8 +219,8 @@ def render_panels(
         told = html.escape(json.dumps({"own": True, **addresses}))
         texts["runs/own.md"] = OWN.format(told=told, weight=-(-weight // 1000))
         sent |= held
-    if "playground" in wanted:
-        texts["runs/playground.md"], files = _render_playground(project, addresses, weight)
+    for name in {"playground", "puzzles"} & {*wanted}:
+        texts[f"runs/{name}.md"], files = _render_playground(project, name, addresses, weight)
         sent |= files | held
     for one in snippets:
         named = {one.id, "home"} if one.id == WATCHED else {one.id}
@@ -248,19 +248,20 @@ def render_panels(
 
 
 def _render_playground(
-    project: Project, addresses: Mapping[str, str], weight: int
+    project: Project, name: str, addresses: Mapping[str, str], weight: int
 ) -> tuple[str, dict[str, bytes]]:
-    """Where PTX is pasted and run: its fragment, and what it loads beside the engine."""
+    """Where kernels are typed and run: its fragment, and what it loads beside the engine."""
     python = runtime.cached_runtime(project)
     if python is None:
         return UNPLAYED, {}
-    name, text = runtime.decoder_file()
-    where = {"python": f"runtime/{python.name}/", "models": f"runtime/{name}"}
-    told = html.escape(json.dumps({"own": True, **addresses, **where}))
+    file, text = runtime.decoder_file()
+    where = {"python": f"runtime/{python.name}/", "models": f"runtime/{file}"}
+    kind = {"own": True, "puzzles": name == "puzzles"}
+    told = html.escape(json.dumps({**kind, **addresses, **where}))
     weight += runtime.transfer_bytes(python) + len(gzip.compress(text.encode()))
     files = {f"{python.name}/{path.name}": path.read_bytes() for path in python.iterdir()}
-    shown = PLAY.format(told=told, weight=-(-weight // 1000))
-    return shown, {**files, name: text.encode()}
+    shown = PLAY.format(name=name, told=told, weight=-(-weight // 1000))
+    return shown, {**files, file: text.encode()}
 
 
 def engine_files() -> tuple[dict[str, str], dict[str, bytes], int]:

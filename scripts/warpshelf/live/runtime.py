@@ -249,7 +249,7 @@ def decoder_file() -> tuple[str, str]:
     """The file for the browser that makes packs of PTX and of a small CUDA C."""
     files = import_closure(TOOLING, TOOLING / "papergpu/pack_text.py", "papergpu")
     if found := importlib.util.find_spec("pycparser"):
-        (folder,) = found.submodule_search_locations or ()
+        folder = next(iter(found.submodule_search_locations or ("",)))
         files |= {f"pycparser/{name}.py": Path(folder, f"{name}.py") for name in PARSER}
     return _join_sources("decoder", "papergpu.pack_text", files, {})
 
