@@ -58,6 +58,7 @@ COMPUTED = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "an
 SIZES = {"f32": 4, "f64": 8, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8,
          "u64": 8}  # fmt: skip
 MOST = 100_000  # lines of PTX
+MEMORY = {"shared": 232_448, "local": 512 << 10}  # bytes of a block, and of a thread
 
 
 class Pointer(NamedTuple):
@@ -111,7 +112,7 @@ def compile_cuda(text: str) -> str:
     """
     kernels, prepared = _prepare(text)
     try:
-        tree = CParser().parse(prepared, FILE)
+        return Compiler(CParser().parse(prepared, FILE), kernels).write()
     except ParseError as error:
         found = re.fullmatch(rf"{FILE}(?::(\d+))?(?::\d+)?:\s*(.*)", str(error), re.DOTALL)
         line, what = found.groups() if found else (None, str(error))
@@ -119,7 +120,6 @@ def compile_cuda(text: str) -> str:
         raise Unsupported(f"line {line or 1}: {said}, in what is taken here") from None
     except RecursionError:
         raise Unsupported("line 1: it nests too deep") from None
-    return Compiler(tree, kernels).write()
 
 
 def _prepare(text: str) -> tuple[list[str], str]:
@@ -184,10 +184,13 @@ class Compiler:
         self.registers: dict[str, int] = {}
         self.shared: list[str] = []  # arrays, as PTX declares them
         self.labels = 0
+        self.given: list[Any] = []  # declarations of shared memory that all kernels have
         self.scope = Scope([self.outer])
         self.spot = (0, 0)
         for one in tree.ext:
-            if isinstance(one, c_ast.Decl) and not isinstance(one.type, c_ast.FuncDecl):
+            if isinstance(one, c_ast.Decl) and "_Thread_local" in one.storage:
+                self.given.append(one)
+            elif isinstance(one, c_ast.Decl) and not isinstance(one.type, c_ast.FuncDecl):
                 if "const" not in one.quals or one.init is None:
                     _refuse(one, f"{one.name} stands outside of all kernels and is no const")
                 self.outer[one.name] = self.constant(one.init, self.read_type(one.type))
@@ -199,7 +202,10 @@ class Compiler:
         for name in self.kernels:
             node = self.functions[name]
             self.lines, self.registers, self.shared, self.labels = [], {}, [], 0
-            self.scope = Scope([self.outer, {}])
+            self.scope = Scope([self.outer])
+            for one in self.given:
+                self.declaration(one)
+            self.scope.names.append({})
             self.inside = [name]
             given = []
             for one in self.parameters(node):
@@ -274,7 +280,9 @@ class Compiler:
         if isinstance(node, c_ast.PtrDecl):
             return Pointer(self.read_type(node.type), space)
         if isinstance(node, c_ast.ArrayDecl):
-            count = 0 if node.dim is None else int(self.number(node.dim))
+            count = 0 if node.dim is None else self.number(node.dim)
+            if isinstance(count, float) or not 0 <= count < 1 << 20:
+                _refuse(node, f"{count} elements")
             return Array(self.read_type(node.type), count)
         if isinstance(node, (c_ast.TypeDecl, c_ast.Typename)):
             return self.read_type(node.type)
@@ -318,7 +326,11 @@ class Compiler:
         value = self.number(node)
         if isinstance(type_, (Pointer, Array)):
             _refuse(node, f"{_say(type_)} as a constant")
-        return type_, float(value) if type_[0] == "f" else int(value)
+        if type_[0] == "f":
+            return type_, float(value)
+        if not abs(value) < 1 << 64:
+            _refuse(node, f"{value} as {type_}")
+        return type_, int(value)
 
     def literal(self, node: Any) -> tuple[str, int | float]:
         text = node.value.lower()
@@ -329,7 +341,10 @@ class Compiler:
         if "float" in node.type or "double" in node.type:
             single = text.endswith("f")
             return ("f32" if single else "f64"), float(text.rstrip("fl"))
-        value = int(re.sub(r"^0(?=[0-7])", "0o", text.rstrip("ul")), 0)
+        try:
+            value = int(re.sub(r"^0(?=\d)", "0o", text.rstrip("ul")), 0)
+        except ValueError:
+            _refuse(node, f"the number {node.value}")
         wide = text.rstrip("u").endswith("l") or text.endswith("l") or value >= 1 << 32
         if value >= 1 << 64:
             _refuse(node, f"{node.value} is too large")
@@ -391,12 +406,10 @@ class Compiler:
         extern = "extern" in node.storage
         if extern != (size == 0) or not (shared or size):
             _refuse(node, f"{node.name} has no size" if not size else f"{node.name} is extern")
-        self.shared.append(
-            f".{'extern .' if extern else ''}{space} .align 16 .b8 {name}[{size or ''}];\n"
-        )
-        if extern:
-            # Module scope is where PTX wants it; kernels of one text share it.
-            self.shared[-1] = f".shared .align 16 .b8 {name}[0];\n"
+        if size > MEMORY[space]:
+            _refuse(node, f"{node.name} has {size} bytes, and {space} memory {MEMORY[space]}")
+        # What is extern is as long as the launch says, and begins where the other arrays end.
+        self.shared.append(f".{space} .align 16 .b8 {name}[{size}];\n")
         at = self.make(Pointer(type_, space), "mov.u64", name).at
         self.scope.names[-1][node.name] = Place(type_, at, space)
         if node.init is None:

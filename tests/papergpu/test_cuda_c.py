@@ -72,6 +72,14 @@ __global__ void k(const float* __restrict__ a, const float* __restrict__ b, floa
     }
     if (row < n && column < n) c[row * n + column] = sum;
 }""", [floats(40, 40), floats(40, 40), floats(40, 40), 40], (3, 3), (16, 16)),
+    "memory that the launch gives": ("""extern __shared__ float more[];
+__global__ void k(float* x) {
+    __shared__ float own[64];
+    own[threadIdx.x] = x[threadIdx.x];
+    more[63 - threadIdx.x] = own[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = more[threadIdx.x] + own[63 - threadIdx.x];
+}""", [floats(64)], 1, 64),
     "a histogram": ("""__global__ void k(const unsigned char* x, unsigned* bins, int n) {
     __shared__ unsigned own[16];
     if (threadIdx.x < 16) own[threadIdx.x] = 0;
@@ -154,7 +162,7 @@ __global__ void k(float* x, double* y, const long long* z) {
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_leaves_what_nvrtc_leaves(name: str) -> None:
     source, given, grid, block = KERNELS[name]
-    ours, theirs = run_both(source, *given, grid=grid, block=block)
+    ours, theirs = run_both(source, *given, grid=grid, block=block, dynamic=256)
     assert [one.tobytes() for one in ours] == [one.tobytes() for one in theirs]
     before = [one for one in given if isinstance(one, np.ndarray)]
     assert [one.tobytes() for one in ours] != [one.tobytes() for one in before]
@@ -314,7 +322,9 @@ WITHIN = {  # a kernel of `int* x` and `double* d`
     "switch (x[0]) { case 1: ; }": "Switch is not taken here",
     "goto a; a: ;": "Goto is not taken here", "break;": "outside of a loop",
     "__shared__ int y[2] = {1, 2};": "y cannot begin with values",
-    "int y[x[0]];": "a constant is wanted here", "x[1.5f] = 0;": "f32 as an index",
+    "int y[x[0]];": "a constant is wanted here", "int y[-1];": "-1 elements",
+    "int y[1e400];": "inf elements", "x[0] = 09;": "Invalid octal constant",
+    "__shared__ double y[40000];": "y has 320000 bytes, and shared memory 232448", "x[1.5f] = 0;": "f32 as an index",
     "x % 2;": "a pointer to s32 % s32", "3 = x[0];": "this cannot be assigned to",
     "__shared__ int y[2]; int* p = y; p = x;": "a pointer to global memory where one to shared",
     "d[0] = exp(d[0]);": "exp of a double; write expf", "return 1;": "a kernel returns nothing",
@@ -341,7 +351,9 @@ WORDS = re.findall(r"\w+|[^\w\s]|\n", KERNELS["sums of rows"][0] + KERNELS["atom
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(0, len(WORDS) - 1),
-    st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=4),
+    st.lists(
+        st.sampled_from([*WORDS, "1e400", "09", "-1", "1 << 40"]) | st.text(max_size=3), max_size=4
+    ),
     st.integers(0, 5),
 )
 def test_any_text_becomes_ptx_or_a_line(at: int, words: list[str], left_out: int) -> None:
