@@ -22,8 +22,8 @@ from papergpu.errors import Unsupported
 
 FILE = "kernel.cu"
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
-CHARS = {"char": "s8", "bool": "u8", "_Bool": "u8", "short": "s16", "float": "f32", "double": "f64",
-         "long": "s64", "int": "s32", "signed": "s32", "unsigned": "u32"}  # fmt: skip
+CHARS = {"char": "s8", "bool": "bool", "_Bool": "bool", "short": "s16", "float": "f32",
+         "double": "f64", "long": "s64", "int": "s32", "signed": "s32", "unsigned": "u32"}  # fmt: skip
 TYPEDEFS = {"size_t": "unsigned long", "int8_t": "char", "uint8_t": "unsigned char",
             "int16_t": "short", "uint16_t": "unsigned short", "int32_t": "int",
             "uint32_t": "unsigned", "int64_t": "long", "uint64_t": "unsigned long",
@@ -56,7 +56,7 @@ COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"
 COMPUTED = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or",
             "^": "xor", "<<": "shl", ">>": "shr"}  # fmt: skip
 SIZES = {"f32": 4, "f64": 8, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8,
-         "u64": 8}  # fmt: skip
+         "u64": 8, "bool": 1}  # fmt: skip
 MOST = 100_000  # lines of PTX
 MEMORY = {"shared": 232_448, "local": 512 << 10}  # bytes of a block, and of a thread
 
@@ -162,6 +162,10 @@ def _size_of(type_: Any) -> int:
     return 8 if isinstance(type_, Pointer) else SIZES[type_]
 
 
+def _stored(type_: str) -> str:
+    return "u8" if type_ == "bool" else type_
+
+
 def _say(type_: Any) -> str:
     if isinstance(type_, Pointer):
         return f"a pointer to {_say(type_.to)}"
@@ -186,7 +190,7 @@ class Compiler:
         self.labels = 0
         self.given: list[Any] = []  # declarations of shared memory that all kernels have
         self.scope = Scope([self.outer])
-        self.spot = (0, 0)
+        self.line = 0
         for one in tree.ext:
             if isinstance(one, c_ast.Decl) and "_Thread_local" in one.storage:
                 self.given.append(one)
@@ -211,9 +215,9 @@ class Compiler:
             for one in self.parameters(node):
                 type_ = self.read_type(one.type)
                 kept = type_ if not isinstance(type_, Pointer) else Pointer(type_.to, "global")
-                given.append(f".param .{'u64' if isinstance(kept, Pointer) else kept} {one.name}")
+                kind = "u64" if isinstance(kept, Pointer) else _stored(kept)
+                given.append(f".param .{kind} {one.name}")
                 made = self.declare(one.name, kept)
-                kind = "u64" if isinstance(kept, Pointer) else kept
                 self.emit(f"ld.param.{kind} {made.at}, [{one.name}]")
             self.statement(node.body)
             self.emit("ret")
@@ -229,7 +233,7 @@ class Compiler:
     def emit(self, text: str) -> None:
         self.lines.append(text if text.endswith(":") or text[0] == "." else f"{text};")
         if len(self.lines) > MOST:
-            raise Unsupported(f"line {self.spot[0]}: it becomes more than {MOST:,} lines of PTX")
+            raise Unsupported(f"line {self.line}: it becomes more than {MOST:,} lines of PTX")
 
     def register(self, type_: Any) -> str:
         kind = "rd" if isinstance(type_, Pointer) or type_ in ("s64", "u64") else {
@@ -430,8 +434,8 @@ class Compiler:
             return
         name = type(node).__name__
         method = getattr(self, f"do_{name}", None)
-        if name != "Compound" and (line := _line_of(node)) != self.spot[0] and line:
-            self.spot = (line, 0)
+        if name != "Compound" and (line := _line_of(node)) != self.line and line:
+            self.line = line
             self.emit(f".loc 1 {line} 0")
         if method:
             method(node)
@@ -474,8 +478,8 @@ class Compiler:
         self.scope.loops.pop()
         self.emit(f"{again}:")
         if after is not None:
-            self.spot = (_line_of(node), 0)
-            self.emit(f".loc 1 {self.spot[0]} 0")
+            self.line = _line_of(node)
+            self.emit(f".loc 1 {self.line} 0")
             self.expression(after, used=False)
         if node.cond is not None and not first:
             self.branch_unless(node.cond, end)
@@ -543,7 +547,7 @@ class Compiler:
 
     @staticmethod
     def promoted(type_: str) -> str:
-        return "s32" if type_ in ("pred", "s8", "u8", "s16", "u16") else type_
+        return "s32" if type_ in ("pred", "bool", "s8", "u8", "s16", "u16") else type_
 
     def common(self, node: Any, a: Value, b: Value) -> str:
         """The type in which two numbers are computed."""
@@ -568,6 +572,8 @@ class Compiler:
             _refuse(node, f"{_say(of)} as {_say(to)}")
         if isinstance(to, Array) or isinstance(of, Array):
             _refuse(node, f"{_say(of)} as {_say(to)}")
+        if to == "bool":
+            return Value(to, self.make("s32", "selp.b32", "1", "0", self.test(node, value)).at)
         if of == "pred":
             number = self.make("s32", "selp.b32", "1", "0", at)
             return number if to == "s32" else self.convert(node, number, to)
@@ -593,7 +599,7 @@ class Compiler:
             at = self.make("u32", "cvt.u32.u64", at).at
         if SIZES[to] == 4:
             return Value(to, at)
-        if SIZES[to] >= SIZES[of] and of[0] == "u":
+        if SIZES[to] >= SIZES[of] and of[0] in "ub":
             return Value(to, at)
         if to[0] == "u":
             return self.make(to, "and.b32", at, str((1 << 8 * SIZES[to]) - 1))
@@ -621,7 +627,7 @@ class Compiler:
                 return Value(Pointer(found.type.of, found.space), found.at)
             if isinstance(found.type, Pointer):
                 _refuse(node, "a pointer that lies in memory")
-            return self.make(found.type, f"ld.{found.space}.{found.type}", f"[{found.at}]")
+            return self.make(found.type, f"ld.{found.space}.{_stored(found.type)}", f"[{found.at}]")
         if isinstance(found, tuple) and not isinstance(found, Value):
             return self.immediate(*found)
         return found  # type: ignore[no-any-return]
@@ -630,7 +636,7 @@ class Compiler:
         at = value.at
         if not at.startswith("%"):
             at = self.make(value.type, f"mov.{self.bits(value.type)}", at).at
-        self.emit(f"st.{place.space}.{place.type} [{place.at}], {at}")
+        self.emit(f"st.{place.space}.{_stored(place.type)} [{place.at}], {at}")
 
     def assign(self, node: Any, target: Any, value: Value) -> Value:
         """Put a value into a variable or into memory; what is there then."""
@@ -849,7 +855,7 @@ class Compiler:
         if not self.is_void(returned):
             type_ = self.read_type(returned)
             result = Variable(type_, self.register(type_))
-        outside, line = self.scope, self.spot
+        outside, line = self.scope, self.line
         self.scope = Scope([self.outer, {}], self.label(), result)
         self.inside.append(name)
         for one, value in zip(wanted, values, strict=True):
@@ -863,8 +869,8 @@ class Compiler:
         self.statement(function.body)
         self.emit(f"{self.scope.end}:")
         self.inside.pop()
-        self.scope, self.spot = outside, line
-        self.emit(f".loc 1 {line[0]} 0")
+        self.scope, self.line = outside, line
+        self.emit(f".loc 1 {line} 0")
         return Value(result.type, result.at) if result else None
 
     def intrinsic(self, node: Any, name: str, values: list[Value]) -> Any:

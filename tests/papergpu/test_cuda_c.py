@@ -144,7 +144,8 @@ __global__ void k(float* x, double* y, const long long* z) {
     out[i * 10 + 4] = (float)(int)(v * 100) + (unsigned char)(i * 77) + (short)(i * 5000);
     out[i * 10 + 5] = v != v || v == 1e38f * 10 ? 1 : !(v < w);
     out[i * 10 + 6] = sqrtf(w) + __int_as_float(__float_as_int(w) + 3);
-    out[i * 10 + 7] = (v > 0) + (v > 1) * 2;
+    bool kept[2] = {v > 0, 256 * i};
+    out[i * 10 + 7] = (v > 0) + (v > 1) * 2 + kept[0] * 10 + kept[1] * 20 + (bool)v;
     out[i * 10 + 8] = 1e10f * v * sizeof(float) + 'a';
     out[i * 10 + 9] = (i % 3 - 1) / 2 + (-7 / 2) % 5 + (i << 3 ^ 5 | 2 & ~i) + (unsigned)-1 / 3u;
 }""", [floats(32), floats(320)], 1, 32),
@@ -281,7 +282,7 @@ def test_expressions_are_computed_as_nvrtc_does(expressions: list[str]) -> None:
     int t = threadIdx.x, i = x[t];
     unsigned u = x[t + 32] + 100; float f = x[t] * 0.37f; double d = x[t + 32] * 1.1;
     long long l = (long long)x[t] * 1000; signed char c = x[t]; short s = x[t + 32];
-    bool b = x[t] > 0;
+    bool b = x[t] & 2;
     """
         + "\n".join(lines)
         + "\n}"
@@ -324,7 +325,8 @@ WITHIN = {  # a kernel of `int* x` and `double* d`
     "__shared__ int y[2] = {1, 2};": "y cannot begin with values",
     "int y[x[0]];": "a constant is wanted here", "int y[-1];": "-1 elements",
     "int y[1e400];": "inf elements", "x[0] = 09;": "Invalid octal constant",
-    "__shared__ double y[40000];": "y has 320000 bytes, and shared memory 232448", "x[1.5f] = 0;": "f32 as an index",
+    "__shared__ double y[40000];": "y has 320000 bytes, and shared memory 232448",
+    "x[1.5f] = 0;": "f32 as an index",
     "x % 2;": "a pointer to s32 % s32", "3 = x[0];": "this cannot be assigned to",
     "__shared__ int y[2]; int* p = y; p = x;": "a pointer to global memory where one to shared",
     "d[0] = exp(d[0]);": "exp of a double; write expf", "return 1;": "a kernel returns nothing",
