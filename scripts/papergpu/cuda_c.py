@@ -23,7 +23,8 @@ from papergpu.errors import Unsupported
 FILE = "kernel.cu"
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 CHARS = {"char": "s8", "bool": "bool", "_Bool": "bool", "short": "s16", "float": "f32",
-         "double": "f64", "long": "s64", "int": "s32", "signed": "s32", "unsigned": "u32"}  # fmt: skip
+         "double": "f64", "long": "s64", "int": "s32", "signed": "s32",
+         "unsigned": "u32"}  # fmt: skip
 TYPEDEFS = {"size_t": "unsigned long", "int8_t": "char", "uint8_t": "unsigned char",
             "int16_t": "short", "uint16_t": "unsigned short", "int32_t": "int",
             "uint32_t": "unsigned", "int64_t": "long", "uint64_t": "unsigned long",
