@@ -1,8 +1,8 @@
 """Every handler spoilt in turn, which a test of this folder must see.
 
-Those of one thread's instructions are spoilt in test_threads.py, and those of two that are fused in
-test_fuse.py. Of all others the table says in which ways each is spoilt and whose tests see it; what
-is left of the registry is explained.
+Those of one thread's instructions, and of two that are fused, are spoilt in test_threads.py. Of all
+others the table says in which ways each is spoilt and whose tests see it; what is left of the
+registry is explained.
 
 A case is a test of this folder with the arguments of one of its parameters. It is run once as it
 is, which says what its kernels execute; with a handler of theirs spoilt it must fail.
@@ -33,7 +33,7 @@ from papergpu.program import BARRIER, BRANCH, CLUSTER, EXIT, MEET, PLAIN, RETRY,
 from ptx_launch import write_kernel
 from thread_forms import SOURCES
 
-from tests.papergpu import test_fuse
+from tests.papergpu import test_threads
 from tests.papergpu.test_threads import FUSED, MOVES
 
 # Tests of papergpu, run again with a handler spoilt.
@@ -268,7 +268,9 @@ def test_every_handler_is_spoilt_or_explained() -> None:
     """Each is of one of these, and none of these is of no handler."""
     threads = frozenset().union(*(list_source_handlers(source) for source in SOURCES))
     fused = {one for one in threads if one.startswith(FUSED)}
-    made = {f"{name}.{kind}" for name, _ in test_fuse.SHAPES.values() for kind in test_fuse.KINDS}
+    made = {
+        f"{name}.{kind}" for name, _ in test_threads.SHAPES.values() for kind in test_threads.KINDS
+    }
     assert fused <= made
     groups = [
         {one for one in threads if not one.startswith(MOVES)},

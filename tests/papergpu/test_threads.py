@@ -134,7 +134,7 @@ def test_a_spoilt_handler_is_seen() -> None:
 # Registers of other widths.
 
 MOVES = ("pack.", "unpack.", "mov.")
-FUSED = ("fms.", "fnma.")  # test_fuse.py has them
+FUSED = ("fms.", "fnma.")  # below
 
 
 def move_pair(lines: str) -> tuple[list[int], list[int]]:
