@@ -71,7 +71,7 @@
   function start() {
     for (const fold of document.querySelectorAll(".ws-evidence, .ws-file, .ws-run")) {
       fold.ontoggle = unfold;
-      if (fold.dataset.run && /^#(run|ptx=)/.test(location.hash)) fold.open = true;
+      if (fold.dataset.run && /^#(run|kernel=)/.test(location.hash)) fold.open = true;
     }
     const box = document.querySelector(".ws-watch");
     if (box) setTimeout(async () => (await running()).watch(box, home), 2000); // the page comes first

@@ -1,9 +1,10 @@
-/* The PTX playground: a module that somebody pastes, decoded by Python in a worker and executed as the
+/* The playground: CUDA C or PTX that somebody types, read by Python in a worker and executed as the
    panels of kernels are. Its address holds all that was typed. */
 
-import { Asker, make, Panel } from "./run.js";
+import { Asker, make, Panel, readNumbers } from "./run.js";
 
 const LONGEST = 7000; // characters of an address that is sent on
+const TYPED = ["text", "arguments", "grid", "block", "dynamic"];
 const HEAD = /^\/\/ (\w+) ?= ?(.*)$/gm; // of an example: // grid = 2
 
 async function convert(bytes, Kind, how) {
@@ -23,10 +24,10 @@ async function fromAddress(text) {
 
 // What is in an example of the page: its first lines tell what stands in the fields.
 function readExample(text) {
-  const found = { ptx: text.replace(HEAD, "").trimStart() };
+  const found = { text: text.replace(HEAD, "").trimStart() };
   const listed = [];
   for (const [, name, value] of text.matchAll(HEAD)) {
-    if (["grid", "block", "dynamic"].includes(name)) found[name] = value;
+    if (TYPED.includes(name)) found[name] = value;
     else listed.push(`${name} = ${value}`);
   }
   return { ...found, arguments: listed.join("\n") };
@@ -34,21 +35,54 @@ function readExample(text) {
 
 const nameOf = text => text.match(/(?:\.entry|__global__ void) (\w+)/)?.[1];
 
+// Python, which is asked by number: answers to several questions may be waited for.
+class Python {
+  constructor(where) {
+    this.where = where;
+    this.waiting = new Map();
+    this.last = 0;
+  }
+  start() {
+    this.worker = new Worker(new URL("calculators-worker.js", import.meta.url), { type: "module" });
+    this.worker.onmessage = ({ data }) => this.tell(data);
+    this.worker.onerror = ({ message }) => this.tell({ failed: message || "the worker did not start", lost: true });
+  }
+  tell({ number, answer, failed, lost }) {
+    for (const [asked, { resolve, reject }] of this.waiting) {
+      if (!lost && asked !== number) continue;
+      this.waiting.delete(asked);
+      if (failed || answer.error) reject(new Error(failed || answer.error));
+      else resolve(answer);
+    }
+    if (lost) this.worker = null; // the next question starts another
+  }
+  ask(question) {
+    if (!this.worker) this.start();
+    const number = ++this.last;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(number, { resolve, reject });
+      this.worker.postMessage({ number, where: this.where, question });
+    });
+  }
+}
+
 export class Playground extends Panel {
   inputs() {
     const blocks = document.querySelectorAll(":is(.language-cuda, .language-ptx) code");
     this.examples = this.pickExamples(Array.from(blocks, one => one.textContent));
     const file = make("input", { type: "file", accept: ".ptx,.cu,.txt" });
-    const take = async ([one]) => one && this.set({ ptx: await one.text() });
+    const take = async ([one]) => one && this.set({ text: await one.text() });
     file.addEventListener("change", () => take(file.files));
     const example = this.example = make("select");
     this.nameExamples();
     example.addEventListener("change", () => this.set(readExample(this.examples[example.value])));
-    const areas = [this.write("ptx", "PTX or CUDA C", 16), this.write("arguments", "Arguments, one a line", 4)];
-    this.ptx.addEventListener("drop", event => {
+    const areas = [this.write("text", "PTX or CUDA C", 16), this.write("arguments", "Arguments, one a line", 4)];
+    this.text.addEventListener("drop", event => {
       if (event.dataTransfer.files.length) event.preventDefault();
       take(event.dataTransfer.files);
     });
+    const { python, models } = this.run;
+    this.python = new Python({ python: this.address(python), models: this.address(models) });
     this.begun = this.start();
     return [make("label", {}, `${this.kind} `, example), make("label", {}, "or a file ", file), ...areas,
       this.pick("kernel", "Kernel", ["the first"]), this.type("dynamic", "Dynamic shared bytes", "0")];
@@ -64,12 +98,12 @@ export class Playground extends Panel {
   // What the address says, or else the first example.
   async start() {
     await null; // until all fields are there
-    const told = location.hash.match(/^#ptx=([\w-]+)$/)?.[1];
+    const told = location.hash.match(/^#kernel=([\w-]+)$/)?.[1];
     const given = told && await fromAddress(told).catch(() => null);
     this.put(given ?? readExample(this.examples[this.example.value]));
   }
   put(given) {
-    for (const name of ["ptx", "arguments", "grid", "block", "dynamic"])
+    for (const name of TYPED)
       if (typeof given[name] === "string") this[name].value = given[name];
     this.offer(this.kernel, [given.kernel || "the first"]);
   }
@@ -78,26 +112,17 @@ export class Playground extends Panel {
     return this.choose();
   }
   fields() {
-    const texts = Object.fromEntries(["ptx", "arguments", "grid", "block", "dynamic"].map(name => [name, this[name].value]));
+    const texts = Object.fromEntries(TYPED.map(name => [name, this[name].value]));
     const kernel = this.kernel.selectedOptions[0]?.textContent;
     return { ...texts, kernel: kernel === "the first" ? "" : kernel };
   }
-  // Python makes a pack of what stands in the fields.
+  address(path) { return new URL(path, this.home).href; }
+  // A launch of what was typed, as an engine opens it, and the names of the kernels there.
   async build(asked) {
-    const { python, models } = this.run, address = path => new URL(path, this.home).href;
-    const [dynamic] = this.read("dynamic", 0, 232448);
-    const question = { ...asked, dynamic, grid: this.readSides("grid", 65535), block: this.readSides("block", 1024) };
-    this.python ??= new Worker(new URL("calculators-worker.js", import.meta.url), { type: "module" });
-    const { answer, failed, lost } = await new Promise(resolve => {
-      this.python.onmessage = ({ data }) => resolve(data);
-      this.python.onerror = ({ message }) => resolve({ failed: message || "the worker did not start", lost: true });
-      this.python.postMessage({ number: 1, where: { python: address(python), models: address(models) }, question });
-    });
-    if (lost) this.python = null;
-    if (failed || answer.error) throw new Error(failed || answer.error);
-    this.offer(this.kernel, answer.kernels);
-    this.kernel.value = Math.max(0, answer.kernels.indexOf(asked.kernel));
-    return Uint8Array.from(atob(answer.pack), one => one.charCodeAt(0)).buffer;
+    const [dynamic] = this.read("dynamic", 0, 232448), grid = this.readSides("grid", 65535);
+    const answer = await this.python.ask({ ...asked, dynamic, grid, block: this.readSides("block", 1024) });
+    const pack = Uint8Array.from(atob(answer.pack), one => one.charCodeAt(0)).buffer;
+    return { kernels: answer.kernels, launch: { engine: this.address(this.run.engine), pack } };
   }
   async choose() {
     await this.begun;
@@ -108,8 +133,10 @@ export class Playground extends Panel {
         this.loading = true;
         for (const button of Object.values(this.buttons)) button.disabled = true;
         this.say("Loading Python and the engine, decoding \u2026");
-        const what = { engine: new URL(this.run.engine, this.home).href, pack: await this.build(asked) };
-        this.program = await this.asker.ask("open", what);
+        const { kernels, launch } = await this.build(asked);
+        this.offer(this.kernel, kernels);
+        this.kernel.value = Math.max(0, kernels.indexOf(asked.kernel));
+        this.program = await this.asker.ask("open", launch);
         if (!Object.keys(this.program.sources).length) // of PTX its own lines
           this.program.places = this.program.lines.map(line => ["", line]);
         const shown = { ...asked, kernel: this.fields().kernel };
@@ -117,7 +144,7 @@ export class Playground extends Panel {
         this.showSource();
         this.listOrders();
         const text = await toAddress(shown);
-        if (text.length < LONGEST) history.replaceState(history.state, "", `#ptx=${text}`);
+        if (text.length < LONGEST) history.replaceState(history.state, "", `#kernel=${text}`);
       }
     } catch (error) {
       this.pack = null;
@@ -162,25 +189,31 @@ export class Puzzles extends Playground {
   // What the solution leaves, under the arguments that are given.
   async truth(number) {
     const lines = [...this.solutions[number]], asked = this.fields();
-    const { ptx } = readExample(this.examples[number].replace(/\S.*\/\/ \?$/gm, () => lines.shift()));
-    const key = JSON.stringify({ ...asked, ptx });
+    const { text } = readExample(this.examples[number].replace(/\S.*\/\/ \?$/gm, () => lines.shift()));
+    const key = JSON.stringify({ ...asked, text });
     if (!this.truths.has(key)) {
-      const asker = new Asker(new URL(this.run.script, this.home));
-      const pack = await this.build({ ...asked, ptx, kernel: "" });
-      await asker.ask("open", { engine: new URL(this.run.engine, this.home).href, pack });
-      this.truths.set(key, (await asker.ask("run", {})).memory);
-      asker.stop();
+      const { launch } = await this.build({ ...asked, text, kernel: "" });
+      const asker = new Asker(this.address(this.run.script));
+      try {
+        await asker.ask("open", launch);
+        this.truths.set(key, (await asker.ask("run")).memory);
+      } finally {
+        asker.stop();
+      }
     }
     return this.truths.get(key);
   }
   async show(answer) {
-    const number = this.examples.findIndex(text => nameOf(text) === nameOf(this.ptx.value));
+    const name = nameOf(this.text.value), number = this.examples.findIndex(text => nameOf(text) === name);
     const whole = !answer.finding && this.isOver(answer) && !+this.without.value && number >= 0;
     this.wanted = whole ? await this.truth(number) : null;
     await super.show(answer);
-    if (!this.wanted || this.said.classList.contains("ws-run-bad")) return;
+    const { text, ...given } = number < 0 ? {} : readExample(this.examples[number]);
+    const own = Object.entries(given).every(([field, value]) => this[field].value === value);
+    if (!this.wanted || !own || this.said.classList.contains("ws-run-bad")) return;
+    this.say(`Solved. ${this.said.textContent}`);
     try {
-      localStorage.setItem(KEPT, JSON.stringify([...this.solved.add(nameOf(this.ptx.value))]));
+      localStorage.setItem(KEPT, JSON.stringify([...this.solved.add(name)]));
     } catch { /* nothing may be kept */ }
     this.nameExamples();
   }
@@ -188,10 +221,9 @@ export class Puzzles extends Playground {
     super.judge({ memory, ...answer });
     if (!this.wanted) return;
     for (const [name, tensor] of Object.entries(this.program.tensors)) {
-      const [found, truth] = [memory, this.wanted].map(held => this.decode(tensor, held[name]));
+      const [found, truth] = [memory, this.wanted].map(held => readNumbers(tensor[0], held[name]));
       const at = truth.findIndex((one, k) => !(Object.is(one, found[k]) || Math.abs(one - found[k]) <= 1e-5 * Math.abs(one)));
       if (at >= 0) return this.say(`Not yet: ${name}[${at}] is ${found[at]}, and should be ${truth[at]}.`, true);
     }
-    this.say(`Solved. ${this.said.textContent}`);
   }
 }

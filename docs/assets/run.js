@@ -25,6 +25,8 @@ const FORMATS = {
   }).map(([name, Kind]) => [name, typed(Kind, Number)])),
 };
 
+export const readNumbers = (format, bytes) => FORMATS[format].decode(bytes);
+
 export function fromHalf(h) {
   const sign = h & 0x8000 ? -1 : 1, exponent = h >> 10 & 31, rest = h & 1023;
   if (exponent === 31) return rest ? NaN : sign * Infinity;
@@ -316,7 +318,7 @@ export const TRUTHS = {
 // What a launch left, beside the truth of that name: the largest error, and what is wrong.
 export function compare(run, size, given, bytes, name) {
   const [format] = run.tensors[run.result];
-  let found = FORMATS[format].decode(bytes);
+  let found = readNumbers(format, bytes);
   if (name === "sum") found = Float64Array.of(total(found) | 0); // of all blocks
   let truth = Float64Array.from(TRUTHS[name](given, size));
   if (format === "float16") truth = truth.map(one => Math.abs(one) >= 65520 ? one * Infinity : one);
@@ -662,9 +664,8 @@ export class Panel {
     const { run } = this, size = run.sizes?.[this.size.value];
     if (!run.own) this.showTensor(run.result, run.tensors[run.result].map(side => size[side] ?? side), memory);
   }
-  decode([format], bytes) { return FORMATS[format].decode(bytes); }
   showTensor(name, [format, ...sides], memory) {
-    const values = this.decode([format], memory[name]);
+    const values = readNumbers(format, memory[name]);
     const wide = sides.length > 1 ? sides.at(-1) : values.length, rows = [];
     for (let at = 0; at < Math.min(8 * wide, values.length); at += wide)
       rows.push(Array.from(values.slice(at, at + Math.min(6, wide)), one => cell("td", number(one, 4))));

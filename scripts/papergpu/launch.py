@@ -269,7 +269,7 @@ def describe_launch(
     }  # fmt: skip
     for name, values_at in arrays.items():
         setattr(given, name, values_at.ctypes.data)
-    for name, value in program.describe_launch(grid, block, cluster, dynamic, len(own)).items():
+    for name, value in program.number_launch(grid, block, cluster, dynamic, len(own)).items():
         setattr(given, name, value)
     given.nallocs = len(allocs)
     given.checks, given.profile = int(settings.checks), int(settings.profile)

@@ -30,7 +30,7 @@ FORMATS = {"float64": "d", "float32": "f", "float16": "e", "bfloat16": "f", "int
            "uint8": "B"}  # fmt: skip
 TENSOR = re.compile(r"(?P<format>[a-z]+\d+)\[(?P<sides>[\d\s,x]+)\]\s*(?P<values>.*)")
 VALUES = ("random", "counted", "ones", "zeros")
-QUESTION = ("ptx", "kernel", "grid", "block", "dynamic", "arguments")
+QUESTION = ("text", "kernel", "grid", "block", "dynamic", "arguments")
 ROOM = 64 << 20  # bytes of all tensors
 STEPS = 20_000_000  # instructions of a warp
 
@@ -151,7 +151,7 @@ class Tensor(NamedTuple):
 
 
 def pack_text(
-    ptx: str, kernel: str, grid: Sequence[int], block: Sequence[int], dynamic: int, arguments: str
+    text: str, kernel: str, grid: Sequence[int], block: Sequence[int], dynamic: int, arguments: str
 ) -> tuple[bytes, list[str]]:
     """The launch of a module's kernel, the first if none is named, and the names of its kernels.
 
@@ -164,11 +164,13 @@ def pack_text(
         ValueError: the launch is not possible, or an argument cannot be read.
         Unreadable, Unsupported: the text is no PTX, or something in it is not executed.
     """
-    sources = {}
-    if not re.search(r"^\s*\.version\b", ptx, re.MULTILINE):
-        from papergpu.cuda_c import FILE, compile_cuda  # which takes pycparser
-
-        sources, ptx = {FILE: ptx}, compile_cuda(ptx)
+    ptx, sources = text, dict[str, str]()
+    if not re.search(r"^\s*\.version\b", text, re.MULTILINE):
+        try:
+            from papergpu.cuda_c import FILE, compile_cuda
+        except ImportError as error:
+            raise Unsupported(f"CUDA C is read by pycparser: {error}; install it") from None
+        ptx, sources = compile_cuda(text), {FILE: text}
     module = parse(ptx)
     kernels = {one.name: one for one in module.functions if one.kernel and one.body}
     name = kernel or next(iter(kernels), "")
@@ -201,7 +203,7 @@ def pack_text(
     fixed = program.directives.get("reqnctapercluster", (1,))
     sides = [_three(one) for one in (grid, block, fixed)]
     check_launch(program, sides[0], sides[1], values, sides[2])
-    numbers = program.describe_launch(sides[0], sides[1], sides[2], dynamic, len(pieces[-1].data))
+    numbers = program.number_launch(sides[0], sides[1], sides[2], dynamic, len(pieces[-1].data))
     numbers |= {"nallocs": len(pieces), "checks": 1, "profile": 1, "fatal": 1, "threads": 1}
     told = {one.name: [one.format, *one.sides] for one in tensors}
     pack = write_pack(

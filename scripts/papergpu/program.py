@@ -139,7 +139,7 @@ class Program:
             said += f" (from {_file_name(outer.file)}:{outer.line})"
         return said
 
-    def describe_launch(
+    def number_launch(
         self, grid: Three, block: Three, cluster: Three, dynamic: int, own: int
     ) -> dict[str, int | Three]:
         """What a launch says to the engine beside its settings, its memory and its pointers.

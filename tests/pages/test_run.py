@@ -272,7 +272,7 @@ def test_a_kernel_that_is_typed_runs_here(
     press(panel, "Run")
     said = "kernel.cu:4, block (0,0,0), thread (32,0,0)"
     expect(panel.get_by_role("status")).to_contain_text(said)
-    assert "#ptx=" in tab.url
+    assert "#kernel=" in tab.url
     context = open_context(browser, NARROW)
     other = context.new_page()
     other.goto(tab.url)

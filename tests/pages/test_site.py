@@ -529,7 +529,7 @@ def test_a_term_is_explained_once_in_a_section(site: Path) -> None:
         + f"<abc>{sm}</abc><a>SM</a>SM"
     )  # fmt: skip
     link = '<a class="headerlink" href="#a" {0}="Link"><a href="#b" class="headerlink" {0}="Link">'
-    assert finishing.explain_once(link.format("title")) == link.format("aria-label")
+    assert finishing.label_links(link.format("title")) == link.format("aria-label")
     page = (site / "kernels" / "gpu-architecture" / "index.html").read_text("utf-8")
     for section in page.split("<h2")[:-1]:
         titles = re.findall(r'<abbr title="([^"]+)"', section)

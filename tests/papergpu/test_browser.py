@@ -210,7 +210,7 @@ def test_bfloat16_is_rounded_to_the_nearest_and_to_even() -> None:
     ("x = int8[40000000]\nint8[40000000]\n3", "the tensors take more than 64 MB together"),
 ])  # fmt: skip
 def test_an_argument_that_cannot_be_is_told(arguments: str, says: str) -> None:
-    asked = {"ptx": WRITTEN, "kernel": "", "grid": [1], "block": [32], "dynamic": 0}
+    asked = {"text": WRITTEN, "kernel": "", "grid": [1], "block": [32], "dynamic": 0}
     answer = json.loads(pack_text.answered(json.dumps({**asked, "arguments": arguments})))
     assert answer.keys() == {"error"} and says in answer["error"]
 
@@ -239,7 +239,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=300)
 @given(st.lists(PIECES | st.text(max_size=3), max_size=20).map("".join), st.integers(-1, 1025))
 def test_any_text_gives_a_pack_or_a_line(arguments: str, threads: int) -> None:
-    asked = {"ptx": WRITTEN, "kernel": "", "grid": [1], "block": [threads], "dynamic": 0}
+    asked = {"text": WRITTEN, "kernel": "", "grid": [1], "block": [threads], "dynamic": 0}
     answer = json.loads(pack_text.answered(json.dumps({**asked, "arguments": arguments})))
     assert "\n" not in answer.get("error", "") and answer.keys() <= {"error", "pack", "kernels"}
 
@@ -249,7 +249,7 @@ def test_it_is_made_without_numpy() -> None:
 sys.modules["numpy"] = sys.modules["ctypes"] = None
 from papergpu.pack_text import answered
 print(answered(sys.stdin.read()))"""
-    asked = {"ptx": WRITTEN, "kernel": "k", "grid": [1], "block": [32], "dynamic": 0}
+    asked = {"text": WRITTEN, "kernel": "k", "grid": [1], "block": [32], "dynamic": 0}
     question = json.dumps({**asked, "arguments": ARGUMENTS})
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, input=question, capture_output=True, text=True)

@@ -58,6 +58,8 @@ PLAY = """<details class="ws-fold ws-run" data-run="{told}">
 </details>
 """
 UNPLAYED = '<p class="ws-absent">This build found no Python for browsers; it is needed here.</p>\n'
+TYPED = ("playground", "puzzles")  # where kernels are typed
+ALONE = ("own", "home", *TYPED)  # what is embedded and is of no row
 # What the front page steps through by itself: a kernel with bank conflicts, and one without.
 WATCHED, SHOWN = "transpose", ("tiled", "padded")
 WATCH = """<div class="ws-watch" data-watch="{told}">
@@ -219,7 +221,7 @@ def render_panels(
         told = html.escape(json.dumps({"own": True, **addresses}))
         texts["runs/own.md"] = OWN.format(told=told, weight=-(-weight // 1000))
         sent |= held
-    for name in {"playground", "puzzles"} & {*wanted}:
+    for name in {*TYPED} & {*wanted}:
         texts[f"runs/{name}.md"], files = _render_playground(project, name, addresses, weight)
         sent |= files | held
     for one in snippets:

@@ -70,7 +70,8 @@ def drop_rules(css: str) -> str:
 def finish_page(path: Path) -> None:
     """Finish the page in a file."""
     text = path.read_text(encoding="utf-8")
-    if (ready := explain_once(box_tables(remove_blanks(set_formulas(text))))) != text:
+    ready = label_links(explain_once(box_tables(remove_blanks(set_formulas(text)))))
+    if ready != text:
         path.write_text(ready, encoding="utf-8")
 
 
@@ -97,7 +98,6 @@ def box_tables(text: str) -> str:
     return TABLE.sub(box, text)
 
 
-HEADERLINK = re.compile(r'(<a [^>]*?class="headerlink"[^>]*?) title=')
 NAMED = re.compile(r"<(/?)(abbr|h[1-6]|a|summary|th)\b([^>]*)>")
 
 
@@ -105,8 +105,7 @@ def explain_once(text: str) -> str:
     """HTML that explains a term where it first stands below a heading of the second level.
 
     `abbr` marks each place, so that a page had one sentence twenty times, and the theme's script
-    watches each title. Headings and links do not explain: a reader wants where they lead. The mark
-    that links to a section has its words for a screen reader alone.
+    watches each title. Headings and links do not explain: a reader wants where they lead.
     """
     said = set[str]()
     inside, kept = 0, False  # headings and links around this place; is the open term marked?
@@ -124,7 +123,15 @@ def explain_once(text: str) -> str:
             said.update([attributes] * kept)
         return found[0] if kept else ""
 
-    return NAMED.sub(choose, HEADERLINK.sub(r"\1 aria-label=", text))
+    return NAMED.sub(choose, text)
+
+
+HEADERLINK = re.compile(r'(<a [^>]*?class="headerlink"[^>]*?) title=')
+
+
+def label_links(text: str) -> str:
+    """HTML whose marks of sections have their words for a screen reader alone, and no tooltip."""
+    return HEADERLINK.sub(r"\1 aria-label=", text)
 
 
 def set_formulas(text: str) -> str:

@@ -262,7 +262,7 @@ class _Embeds:
             good = (project.snippets / stem / runtime.CALCULATOR).is_file()
             what = f"embeds the calculator of {stem!r}, which has none"
         elif first == "runs":
-            good = stem in ("own", "home", "playground", "puzzles", *launches.load_runs(project)[0])
+            good = stem in (*launches.ALONE, *launches.load_runs(project)[0])
             what = f"embeds the run of {stem!r}, which {launches.FILE} does not have"
         elif first in ("glossary", "home", "paths", "reference", "results"):
             return None
