@@ -616,6 +616,9 @@
     list.before(form);
     list.after(none, rest);
     follow();
+    // The theme fetches a page anew at the first change of its address: its target is none then.
+    const named = list.querySelector(`[id="${CSS.escape(decoded(location.hash.slice(1)))}"]`);
+    if (named && !named.matches(":target")) location.replace(location.hash);
     const set = choices.some(({ key }) => asked[key]) || asked.sort !== "";
     more.open = (set || items.length >= MANY) && matchMedia(ROOM).matches;
 
