@@ -14,7 +14,7 @@ from papergpu.session import Launched
 
 # Bytes of shared memory that a block may ask for.
 SHARED = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448,
-          103: 232_448}  # fmt: skip
+          103: 232_448, 120: 101_376, 121: 101_376}  # fmt: skip
 PROCESSORS = 4  # as %nsmid says
 
 
@@ -42,7 +42,7 @@ def device_properties(sm: int) -> Any:
         multi_processor_count=PROCESSORS,
         warp_size=32,
         max_threads_per_block=1024,
-        max_threads_per_multi_processor=2048,
+        max_threads_per_multi_processor=1536 if sm in (86, 87, 89, 120, 121) else 2048,
         regs_per_multiprocessor=65_536,
         shared_memory_per_block=49_152,
         shared_memory_per_block_optin=SHARED[sm],

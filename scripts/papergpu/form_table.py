@@ -42,6 +42,7 @@ OPERATIONS = ("fill", "use", "lastuse", "discard")
 COLLECTED = "|".join(f"collector::a::{one}" for one in OPERATIONS)
 HELD = "|".join(f"collector::b{number}::{one}" for number in range(4) for one in OPERATIONS)
 I4, I8 = "s4|u4", "s8|u8"
+SMALL, SIZES = "e4m3|e5m2|e2m3|e3m2|e2m1", "scale_vec::1X|scale_vec::2X|scale_vec::4X"
 FP8, WMMA = "e4m3|e5m2", "m16n16k16|m32n8k16|m8n32k16"
 LAYOUTS = "la=row|col lb=row|col"
 HINT, BYTES = "f=L2::cache_hint?", "mbarrier::complete_tx::bytes"
@@ -423,6 +424,14 @@ mma.brain       mma sync aligned s=m16n8k8|m16n8k16 row col d=f32 a=bf16 b=bf16 
 mma.tf32        mma sync aligned s=m16n8k4|m16n8k8 row col d=f32 a=tf32 b=tf32 c=f32 : 7.0 : 80
 mma.eight mma sync aligned s=m16n8k16|m16n8k32 row col d=f16|f32 a={FP8} b={FP8} c=f16|f32 : 8.4 \\
     : 89
+mma.small mma sync aligned s=m16n8k32 row col kind::f8f6f4 d=f16|f32 a={SMALL} b={SMALL} \\
+    c=f16|f32 : 8.7 : 120
+mma.small.other mma sync aligned kind::f8f6f4 s=m16n8k32 row col d=f16|f32 a={SMALL} b={SMALL} \\
+    c=f16|f32 : 8.7 : 120
+mma.scaled mma sync aligned s=m16n8k32|m16n8k64 row col g={SCALED} block_scale x={SIZES}? d=f32 \\
+    a={SMALL} b={SMALL} c=f32 t=ue8m0|ue4m3 : 8.7 : 120
+mma.scaled.other mma sync aligned g={SCALED} block_scale x={SIZES}? s=m16n8k32|m16n8k64 row col \\
+    d=f32 a={SMALL} b={SMALL} c=f32 t=ue8m0|ue4m3 : 8.7 : 120
 mma.double mma sync aligned s=m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col r=rn? d=f64 a=f64 b=f64 \\
     c=f64 : 7.0 : 80
 mma.byte mma sync aligned s=m8n8k16|m16n8k16|m16n8k32 row col satfinite? d=s32 a={I8} b={I8} \\
@@ -446,6 +455,10 @@ mma.ordered.tf32 mma v=sp::ordered_metadata sync aligned s=m16n8k8|m16n8k16 row 
     b=tf32 c=f32 : 8.5 : 80
 mma.ordered.eight mma v=sp::ordered_metadata sync aligned s=m16n8k64 row col d=f32 a={FP8} \\
     b={FP8} c=f32 : 8.5 : 89
+mma.ordered.small mma v=sp::ordered_metadata sync aligned s=m16n8k64 row col kind::f8f6f4 \\
+    d=f16|f32 a={SMALL} b={SMALL} c=f16|f32 : 8.7 : 120
+mma.ordered.small.other mma v=sp::ordered_metadata sync aligned kind::f8f6f4 s=m16n8k64 row col \\
+    d=f16|f32 a={SMALL} b={SMALL} c=f16|f32 : 8.7 : 120
 mma.ordered.byte mma v=sp::ordered_metadata sync aligned s=m16n8k32|m16n8k64 row col satfinite? \\
     d=s32 a={I8} b={I8} c=s32 : 8.5 : 80
 wmma.load.half  wmma load w=a|b sync aligned l=row|col s={WMMA} {MEMORY} t=f16|bf16|{I8} : 6.0 : 70

@@ -15,7 +15,24 @@ from ptx_launch import HEAD, execute_ptx
 Words = npt.NDArray[np.uint32]
 Reals = npt.NDArray[np.float64]
 WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,
-          "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32}  # fmt: skip
+          "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32, "e2m3": 8, "e3m2": 8, "e2m1": 8,
+          "packed": 4}  # fmt: skip
+# Bits of exponent and mantissa, and where the number begins in its byte; of "packed", e2m1 too, two
+# fill a byte. By the chapter "Data Types" and the packing that `cvt` and `mma` share.
+SMALL = {"e2m3": (2, 3, 0), "e3m2": (3, 2, 0), "e2m1": (2, 1, 2), "packed": (2, 1, 0)}
+
+
+def list_small_numbers(kind: str) -> Reals:
+    """The number of each code of a type of 4 or 6 bits."""
+    exponent, mantissa, _ = SMALL[kind]
+    sign, power, rest = np.meshgrid(
+        (1.0, -1.0), range(1 << exponent), range(1 << mantissa), indexing="ij"
+    )
+    bias, fraction = (1 << exponent - 1) - 1, rest / (1 << mantissa)
+    found = np.where(
+        power == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (power - bias)
+    )
+    return (sign * found).ravel()
 
 
 def encode_numbers(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
@@ -33,11 +50,18 @@ def encode_numbers(values: Reals, kind: str) -> npt.NDArray[np.uint64]:
         shape = torch.float8_e4m3fn if kind == "e4m3" else torch.float8_e5m2
         eight = torch.tensor(values).to(shape).view(torch.uint8).numpy()
         return eight.astype(np.uint64)
+    if kind in SMALL:
+        numbers = list_small_numbers(kind)
+        codes = np.abs(values[..., None] - numbers).argmin(-1)
+        np.testing.assert_array_equal(numbers[codes], values)
+        return codes.astype(np.uint64) << np.uint64(SMALL[kind][2])
     return values.astype(np.int64).view(np.uint64) & np.uint64((1 << WIDTHS[kind]) - 1)
 
 
 def draw_matrix(generator: np.random.Generator, kind: str, *shape: int) -> Reals:
     """Numbers that a type holds, whose products and sums are exact."""
+    if kind in SMALL:
+        return generator.choice(list_small_numbers(kind), shape)
     low, high = {"u8": (0, 256), "s8": (-128, 128), "u4": (0, 16), "s4": (-8, 8), "b1": (0, 2),
                  "e5m2": (-4, 5), "e4m3": (-8, 9)}.get(kind, (-30, 31))  # fmt: skip
     found = generator.integers(low, high, shape).astype(np.float64)

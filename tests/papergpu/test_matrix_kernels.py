@@ -134,6 +134,55 @@ def test_what_triton_compiles(
         np.testing.assert_array_equal(got, expected)
 
 
+BLOCK_SCALED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def scaled(a, b, sa, sb, c, K: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
+           WIDE_A: tl.constexpr, WIDE_B: tl.constexpr, VECTOR: tl.constexpr):
+    m, n, s = tl.arange(0, 32), tl.arange(0, 64), tl.arange(0, K // VECTOR)
+    x = tl.load(a + m[:, None] * WIDE_A + tl.arange(0, WIDE_A)[None, :])
+    y = tl.load(b + n[None, :] * WIDE_B + tl.arange(0, WIDE_B)[:, None])
+    left = tl.load(sa + m[:, None] * (K // VECTOR) + s[None, :])
+    right = tl.load(sb + n[:, None] * (K // VECTOR) + s[None, :])
+    tl.store(c + m[:, None] * 64 + n[None, :], tl.dot_scaled(x, left, LEFT, y, right, RIGHT))
+
+half = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+EIGHT = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+def draw(kind, rows):
+    if kind in EIGHT:
+        raw = torch.randint(-8, 9, (rows, 128)).to(EIGHT[kind])
+        return raw.view(torch.uint8), raw.double()
+    raw = torch.randint(0, 256, (rows, 64), dtype=torch.uint8)
+    codes = torch.stack([raw & 15, raw >> 4], -1).reshape(rows, 128).long()
+    return raw, torch.cat([half, -half])[codes]
+
+for left, right, vector in (("e4m3", "e5m2", 32), ("e2m1", "e2m1", 32), ("e2m1", "e2m1", 16)):
+    (a, x), (b, y) = draw(left, 32), draw(right, 64)
+    factors = [torch.randint(120, 134, (rows, 128 // vector), dtype=torch.uint8)
+               for rows in (32, 64)]
+    by = [2.0 ** (one.double() - 127) for one in factors]
+    if vector == 16:
+        factors = [(one / 64).to(torch.float8_e4m3fn) for one in factors]
+        by = [one.double() for one in factors]
+    c = torch.zeros(32, 64)
+    made = scaled[(1,)](a, b, *factors, c, 128, left, right, a.shape[1], b.shape[1], vector)
+    x, y = (one * f.repeat_interleave(vector, 1) for one, f in zip((x, y), by))
+    error = (c - x @ y.T).abs().max() / (x.abs() @ y.abs().T).max()
+    print("block_scale" in made.asm["ptx"], float(error) < 2**-23)
+"""
+
+
+def test_triton_multiplies_scaled_blocks_on_sm_120(tmp_path: Path) -> None:
+    """The layout of factors that Triton chose for the hardware is the one that is executed."""
+    pytest.importorskip("triton")
+    script = tmp_path / "scaled.py"
+    script.write_text(BLOCK_SCALED)
+    done = run_python("-m", "papergpu", "run", "--target", "sm_120", str(script))
+    assert done.stdout == 3 * "True True\n", done.stdout + done.stderr
+
+
 CUDA = r"""
 #include <mma.h>
 #include <cuda_fp16.h>

@@ -5,7 +5,7 @@ Products with sparse matrices against float64: what is kept is put back into a d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matrices
 import numpy as np
@@ -22,7 +22,7 @@ from matrices import (
 )
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
-from ptx_launch import load_kernel
+from ptx_launch import execute_ptx, load_kernel
 
 # For each shape and width of a and b: row and column of element i of lane (g, t), g = lane / 4 and
 # t = lane % 4, as the chapter "Matrix fragments for mma" writes them, for a and for b; then the
@@ -132,6 +132,12 @@ def list_dense_forms() -> list[tuple[str, str, tuple[str, str, str, str]]]:
         for b in ("e4m3", "e5m2"):
             add_forms("m16n8k16 m16n8k32", "f32", a, b, "f32")
     add_forms("m16n8k16 m16n8k32", "f16", "e4m3", "e5m2", "f16")
+    small = ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1")
+    for a, b in zip(small, (*small[2:], *small[:2]), strict=True):
+        for d, kind in (("f32", ".kind::f8f6f4"), ("f16", ".kind::f8f6f4")):
+            add_forms("m16n8k32", d, a, b, d, head=kind)
+    form = "mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e2m1.e5m2.f32"
+    found.append((form, "m16n8k32", ("f32", "e2m1", "e5m2", "f32")))
     add_forms("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "f64", "f64", "f64", "f64")
     add_forms("m16n8k8", "f64", "f64", "f64", "f64", head=".rn")
     for a, b in (("s8", "s8"), ("s8", "u8"), ("u8", "s8"), ("u8", "u8")):
@@ -158,6 +164,118 @@ def test_every_shape_and_type(form: str, shape: str, kinds: tuple[str, str, str,
     for order in ("forward", "backward"):
         settings = Settings(threads=1, order=order)
         np.testing.assert_array_equal(multiply_mma(form, shape, kinds, a, b, c, settings), expected)
+
+
+# Products with scaled blocks, by kind, size of factors, their type, and types of a and b.
+SCALED = [
+    ("mxf8f6f4", "", "ue8m0", "e4m3", "e2m1"),
+    ("mxf8f6f4", ".scale_vec::1X", "ue8m0", "e5m2", "e3m2"),
+    ("mxf8f6f4", ".scale_vec::1X", "ue8m0", "e2m3", "e4m3"),
+    ("mxf4", "", "ue8m0", "e2m1", "e2m1"), ("mxf4", ".scale_vec::2X", "ue8m0", "e2m1", "e2m1"),
+    ("mxf4nvf4", ".scale_vec::2X", "ue8m0", "e2m1", "e2m1"),
+    ("mxf4nvf4", ".scale_vec::4X", "ue4m3", "e2m1", "e2m1"),
+]  # fmt: skip
+
+
+def write_scaled_product(
+    one: tuple[str, ...], a: Reals, b: Reals, c: Reals, factors: Sequence[np.ndarray],
+    where: Sequence[object], late: bool = False,
+) -> tuple[str, list[np.ndarray]]:  # fmt: skip
+    """The PTX of a product and its arrays; `where` is byte and thread of a's factors and of b's."""
+    kind, size, factor, a_kind, b_kind = one
+    shape = f"m16n8k{a.shape[1]}"
+    a_kind, b_kind = (a_kind, b_kind) if kind == "mxf8f6f4" else ("packed", "packed")
+    at_a, count_a, at_b, count_b = SHAPES[shape, matrices.WIDTHS[a_kind]]
+    given = [("b32", fill_fragment(a, a_kind, at_a, count_a)),
+             ("b32", fill_fragment(b, b_kind, at_b, count_b)),
+             ("b32", fill_fragment(c, "f32", locate_dense_sum, 4)),
+             *(("b32", words[None].astype(np.uint64)) for words in factors)]  # fmt: skip
+    what = (f"kind::{kind}.block_scale{size}", f"{shape}.row.col")
+    what = (*what[:: 1 if late else -1], "f32", *one[3:], "f32", factor)
+    form = f"mma.sync.aligned.{'.'.join(what)}"
+    text, arrays = write_instruction_ptx(form, given, ("b32", 4))
+    said = "%v4_0, {{{}, {}}}, %v5_0, {{{}, {}}}".format(*where)
+    assert "{%v4_0}, {%v5_0}" in text
+    return text.replace("{%v4_0}, {%v5_0}", said).replace("sm_90a", "sm_120a"), arrays
+
+
+@pytest.mark.parametrize("one", SCALED, ids=["-".join(one) for one in SCALED])
+def test_blocks_are_scaled(one: tuple[str, ...]) -> None:
+    generator = np.random.default_rng(len("".join(one)))
+    kind, _, factor, *types = one
+    k, scales = (32, 1) if kind == "mxf8f6f4" else (64, 4 if factor == "ue4m3" else 2)
+    a, b = draw_matrix(generator, types[0], 16, k), draw_matrix(generator, types[1], k, 8)
+    c = draw_matrix(generator, "f32", 16, 8)
+    codes = (110, 140) if factor == "ue8m0" else (0, 127)
+    words = [generator.integers(*codes, (32, 4), np.uint8) for _ in "ab"]
+    numbers = [2.0 ** (w - 127.0) if factor == "ue8m0" else decode_e4m3(w) for w in words]
+    for byte_a, byte_b in {1: ((0, 3), (2, 1)), 2: ((0, 2), (2, 0)), 4: ((0, 0),)}[scales]:
+        for thread_a in range(2):
+            for thread_b in range(4):
+                rows = [r % 8 * 4 + 2 * thread_a + r // 8 for r in range(16)]
+                left = numbers[0][rows, byte_a : byte_a + scales]
+                right = numbers[1][[4 * n + thread_b for n in range(8)], byte_b : byte_b + scales]
+                expected = c + (a * left.repeat(k // scales, 1)) @ (
+                    b * right.repeat(k // scales, 1).T
+                )
+                where, late = (byte_a, thread_a, byte_b, thread_b), thread_b == 1
+                raw = [w.view(np.uint32)[:, 0] for w in words]
+                text, arrays = write_scaled_product(one, a, b, c, raw, where, late)
+                execute_ptx(text, *arrays)
+                found = gather_sums(arrays[0].astype(np.uint64), "f32", locate_dense_sum, 16)
+                np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
+def decode_e4m3(codes: np.ndarray) -> Reals:
+    import torch
+
+    return torch.tensor(codes).view(torch.float8_e4m3fn).to(torch.float64).numpy()
+
+
+def test_where_factors_lie_may_be_in_registers_that_all_lanes_share() -> None:
+    ones, none = np.ones((16, 32)), np.zeros((16, 8))
+    factors = [np.full(32, 0x80817F7F, np.uint32)] * 2
+    set_up = "mov.u32 %lane, %tid.x;\n.reg .b16 %h<2>; mov.b16 %h0, 1; cvt.u16.u32 %h1, {};"
+    for said, wrong in (("2", ""), ("%lane", "lane"), ("7", "7")):
+        where = ("%h1", "%h0", 3, "%h0")
+        text, arrays = write_scaled_product(SCALED[0], ones, ones[:8].T, none, factors, where)
+        text = text.replace("mov.u32 %lane, %tid.x;", set_up.format(said))
+        if not wrong:
+            execute_ptx(text, *arrays)
+            assert (arrays[0].view(np.float32) == 32 * 4 * 2).all()
+            continue
+        with pytest.raises(Finding, match="byte-id-a"):
+            execute_ptx(text, *arrays)
+
+
+def test_factors_of_no_number_and_of_great_ones() -> None:
+    a, b, none = np.full((16, 32), 448.0), np.full((32, 8), 0.5), np.zeros((16, 8))
+    for high, low, expected in ((254, 0, 32 * 224.0), (255, 127, np.nan), (254, 254, np.inf)):
+        factors = [np.full(32, high, np.uint32), np.full(32, low, np.uint32)]
+        text, arrays = write_scaled_product(SCALED[0], a, b, none, factors, (0, 0, 0, 0))
+        execute_ptx(text, *arrays)
+        found = arrays[0].view(np.float32)
+        np.testing.assert_array_equal(found, np.float32(expected))
+
+
+FP4 = ("e2m1", "e2m1")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        ("mxf4", "", "ue8m0", "e4m3", "e4m3"),
+        ("mxf4nvf4", "", "ue8m0", *FP4),
+        ("mxf4nvf4", ".scale_vec::2X", "ue4m3", *FP4),
+        ("mxf8f6f4", ".scale_vec::2X", "ue8m0", *FP4),
+    ],
+)
+def test_kinds_and_factors_that_do_not_go_together_are_refused(one: tuple[str, ...]) -> None:
+    k = 32 if one[0] == "mxf8f6f4" else 64
+    zeros = [np.zeros(size) for size in ((16, k), (k, 8), (16, 8))]
+    text, _ = write_scaled_product(one, *zeros, [np.zeros(32, np.uint32)] * 2, (0, 0, 0, 0))
+    with pytest.raises(Unsupported, match="do not go together"):
+        load_kernel(text)
 
 
 def test_one_hot_products_find_their_place() -> None:
@@ -414,11 +532,17 @@ def list_sparse_forms() -> list[tuple[str, str, tuple[str, ...]]]:
             ("m16n8k16 m16n8k32", "f32", "bf16", "bf16", "f32"),
             ("m16n8k8 m16n8k16", "f32", "tf32", "tf32", "f32"),
             ("m16n8k64", "f32", "e4m3", "e5m2", "f32"),
+            ("m16n8k64", "f32", "e3m2", "e2m1", "f32"),
+            ("m16n8k64", "f16", "e2m1", "e5m2", "f16"),
             ("m16n8k32 m16n8k64", "s32", "s8", "u8", "s32"),
             ("m16n8k32 m16n8k64", "s32", "u8", "s8", "s32"),
         ):
             for shape in shapes.split():
-                form = f"mma.{variant}.sync.aligned.{shape}.row.col.{'.'.join(kinds)}"
+                small = kinds[1] in matrices.SMALL
+                if small and variant == "sp":
+                    continue
+                head = "row.col.kind::f8f6f4" if small else "row.col"
+                form = f"mma.{variant}.sync.aligned.{shape}.{head}.{'.'.join(kinds)}"
                 found.append((form, shape, tuple(kinds)))
     return found
 

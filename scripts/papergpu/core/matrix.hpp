@@ -7,10 +7,10 @@
 #include "core.hpp"
 #include <vector>
 
-enum Element : u32 { F16, BF16, TF32, E4M3, E5M2, S8, U8, S4, U4, B1, F64, F32, S32 };
-// Elements in a word of 32 bits.
+enum Element : u32 { F16, BF16, TF32, E4M3, E5M2, S8, U8, S4, U4, B1, F64, F32, S32, E2M3, E3M2, E2M1 };
+// Elements in a word of 32 bits; those of 6 and 4 bits have a byte each.
 static inline u32 per_word(u32 element) {
-    return element <= BF16 ? 2 : element == TF32 ? 1 : element <= U8 ? 4 : element <= U4 ? 8 : 1;
+    return element <= BF16 ? 2 : element == TF32 ? 1 : element <= U8 || element >= E2M3 ? 4 : element <= U4 ? 8 : 1;
 }
 
 // What the flags of a product say.
@@ -44,6 +44,11 @@ static inline f32 widen_e4m3(u32 v) {
     const f32 number = as<f32>(rest) * 0x1p120f;
     return as<f32>(((v & 0x7f) == 0x7f ? 0x7fffffff : as<u32>(number)) | sign);
 }
+// Numbers without infinities, in the low bits of v.
+template <u32 exponent, u32 mantissa> static inline f32 widen_small(u32 v) {
+    const u32 sign = v >> (exponent + mantissa) << 31, rest = v << (32 - exponent - mantissa) >> (9 - exponent);
+    return as<f32>(as<u32>(as<f32>(rest) * as<f32>((255u - (1u << (exponent - 1))) << 23)) | sign);
+}
 
 // 32 words of an image to their numbers: element e of word l becomes to[32 * e + l].
 template <class F>
@@ -58,6 +63,9 @@ static inline void numbers(u32 element, const u32* image, f32* to) {
     case TF32: spread(image, 1, 32, to, [](u32 x) { return as<f32>(x & ~0x1fffu); }); break;
     case E4M3: spread(image, 4, 8, to, [](u32 x) { return widen_e4m3(x & 0xff); }); break;
     case E5M2: spread(image, 4, 8, to, [](u32 x) { return widen_half((x & 0xff) << 8); }); break;
+    case E2M3: spread(image, 4, 8, to, widen_small<2, 3>); break;
+    case E3M2: spread(image, 4, 8, to, widen_small<3, 2>); break;
+    case E2M1: spread(image, 4, 8, to, [](u32 x) { return widen_small<2, 1>(x >> 2); }); break;
     }
 }
 static inline void numbers(u32 element, const u32* image, s32* to) {

@@ -240,8 +240,62 @@ void quarters(Warp& w, const Inst& i) {
     operations(w, i, 2ull * 4 * 8 * 8 * 4);
 }
 
+// Scaled blocks: along k each row of a and each column of b has a factor for every k / scales elements. The list:
+// d, a, b, c; then of a and of b the factors, which byte of them is the first, and which lanes of four give them.
+enum { SCALES = 16, PACKED = 1 << 19, FRACTIONS = 1 << 20 };  // flags; FRACTIONS: factors are ue4m3, not ue8m0
+
+u32 same_in_all(const Warp& w, u32 at, const char* what, u32 below, u32 step) {
+    const u32 found = get<u16>(w.R, at, 0);
+    for (int l = 1; l < 32; ++l)
+        if (get<u16>(w.R, at, l) != found) fault_lane(l, "gives another %s than lane 0: all must give one", what);
+    if (found >= below || found % step)
+        fault("gives the %s %u: it must be a multiple of %u below %u", what, found, step, below);
+    return found;
+}
+
+void scaled(Warp& w, const Inst& i) {
+    const Product p = Product::of(i);
+    u8* R = w.R;
+    const u32 scales = i.flags >> SCALES & 7, depth = p.k / scales, per = i.flags & PACKED ? 8 : 4;
+    const u32 *q = list(w, i), *qa = q + 4, *qb = qa + 4, *qc = qb + 2, *qs = qc + 4;
+    alignas(64) f32 a[1024], b[512];
+    auto widen = [&](u32 kind, u32 at, f32* to) {
+        if (per == 8) spread((const u32*)(R + at), 8, 4, to, widen_small<2, 1>);
+        else numbers(kind, (const u32*)(R + at), to);
+    };
+    for (u32 j = 0; j < 4; ++j) widen(p.a, qa[j], a + j * per * 32);
+    for (u32 j = 0; j < 2; ++j) widen(p.b, qb[j], b + j * per * 32);
+    const u32 bytes = scales == 4 ? 1 : 4;  // from which the first factor may be taken
+    const u32 at_a = same_in_all(w, qs[1], "byte-id-a", bytes, scales),
+              lane_a = same_in_all(w, qs[2], "thread-id-a", 2, 1);
+    const u32 at_b = same_in_all(w, qs[4], "byte-id-b", bytes, scales),
+              lane_b = same_in_all(w, qs[5], "thread-id-b", 4, 1);
+    auto factor = [&](u32 at, u32 lane, u32 byte) {
+        const u32 x = ((const u32*)(R + at))[lane] >> 8 * byte & 255;
+        return i.flags & FRACTIONS ? f64(widen_e4m3(x & 127)) : x == 255 ? f64(NAN) : std::ldexp(1.0, int(x) - 127);
+    };
+    Sums<f32> d[2];
+    for (u32 r = 0; r < 16; ++r) {
+        if (r % 8 == 0) load_sums(R, qc + r / 4, F32, d[r / 8]);
+        for (u32 n = 0; n < 8; ++n) {
+            f64 sum = 0;  // exact but for factors that are far apart
+            for (u32 s = 0; s < scales; ++s) {
+                f64 part = 0;
+                for (u32 k = s * depth; k < (s + 1) * depth; ++k)
+                    part += f64(number(a, per, 2, r, k)) * number(b, per, 1, n, k);
+                sum += part * factor(qs[0], r % 8 * 4 + 2 * lane_a + r / 8, at_a + s) *
+                       factor(qs[3], n * 4 + lane_b, at_b + s);
+            }
+            f32& to = d[r / 8].x[r % 8][column(n)];
+            to = f32(to + sum);
+        }
+    }
+    for (u32 r = 0; r < 2; ++r) store_sums(R, q + 2 * r, F32, d[r]);
+    operations(w, i, 2ull * p.m * p.n * p.k);
+}
+
 Add mma_floats("mma.float", floats), mma_integers("mma.integer", integers), mma_doubles("mma.double", doubles),
-    mma_quarters("mma.quarters", quarters);
+    mma_quarters("mma.quarters", quarters), mma_scaled("mma.scaled", scaled);
 
 }  // namespace
 

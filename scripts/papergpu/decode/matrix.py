@@ -13,15 +13,23 @@ from papergpu.syntax_tree import Instruction, Operand, Vector
 from papergpu.writer import Writer, register_rule
 
 # As `Element` in core/matrix.hpp numbers them.
-NAMES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "f64", "f32", "s32")
+NAMES = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4", "b1", "f64", "f32", "s32",
+         "e2m3", "e3m2", "e2m1")  # fmt: skip
 ELEMENTS = {name: number for number, name in enumerate(NAMES)}
 # Bits of an element where it lies in memory or in a register.
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,
-        "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32}  # fmt: skip
+        "u4": 4, "b1": 1, "f64": 64, "f32": 32, "s32": 32, "e2m3": 8, "e3m2": 8,
+        "e2m1": 8}  # fmt: skip
 SMALL = "elements of less than a byte must be row by row in a, column by column in b"
 SATURATE, EXCLUSIVE, NEGATE = 1 << 16, 1 << 17, 1 << 18
 A_ACROSS, B_ACROSS, A_SHARED, NEW_IF_TRUE = 1 << 19, 1 << 20, 1 << 21, 1 << 22
 SELECTOR, ORDERED, SPARSE = 23, 1 << 25, 1 << 26
+SCALES, PACKED, FRACTIONS = 16, 1 << 19, 1 << 20
+# Of products with scaled blocks, by kind, size of the vector of factors and their type: k, and how
+# many factors there are along it.
+SCALED = {("mxf8f6f4", "", "ue8m0"): (32, 1), ("mxf8f6f4", "1X", "ue8m0"): (32, 1),
+          ("mxf4", "", "ue8m0"): (64, 2), ("mxf4", "2X", "ue8m0"): (64, 2),
+          ("mxf4nvf4", "2X", "ue8m0"): (64, 2), ("mxf4nvf4", "4X", "ue4m3"): (64, 4)}  # fmt: skip
 
 
 def full_mask(writer: Writer) -> Register:
@@ -64,7 +72,7 @@ def read_product(writer: Writer, found: Matched) -> Product:
     slots = found.slots
     a = slots.get("a", "f16")  # wmma does not write halves out
     b, d = slots.get("b", a), slots["d"]
-    groups = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
+    groups = (("e4m3", "e5m2", "e2m3", "e3m2", "e2m1"), ("s8", "u8"), ("s4", "u4"))
     if a != b and not any(a in group and b in group for group in groups):
         raise writer.refuse(f"{a} cannot be multiplied by {b}")
     exclusive = slots.get("o") == "xor"
@@ -106,6 +114,9 @@ def decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
         return
     slots, what = found.slots, read_product(writer, found)
     m, n, k = what.shape
+    if "block_scale" in slots:
+        decode_scaled_mma(writer, one, found, what)
+        return
     if found.form.name == "mma.quarters":
         # a and b are of four products at once.
         sums = {"f16": 4, "f32": 8}
@@ -117,6 +128,25 @@ def decode_mma(writer: Writer, one: Instruction, found: Matched) -> None:
     counts = {"d": count_registers(what.d, m, n), "a": count_registers(what.a, m, k),
               "b": count_registers(what.b, k, n), "c": count_registers(what.c, m, n)}  # fmt: skip
     emit_product(writer, one, choose_mma_handler(what.a), what, counts)
+
+
+def decode_scaled_mma(writer: Writer, one: Instruction, found: Matched, what: Product) -> None:
+    """Blocks along k of a and b have factors, which lanes give in a word each."""
+    kind, size = (found.slots.get(slot, "").rpartition(":")[2] for slot in "gx")
+    packed = kind != "mxf8f6f4"
+    depth, scales = SCALED.get((kind, size, found.slots["t"]), (0, 0))
+    if depth != what.shape[2] or (packed and {what.a, what.b} != {"e2m1"}):
+        raise writer.refuse("its kind, shape, types and size of factors do not go together")
+    targets = target_fragment(writer, one.operands[0], "f32", 4)
+    given: list[Register] = []
+    for operand, count, name in zip(one.operands[1:4], (4, 2, 4), "abc", strict=True):
+        given += source_fragment(writer, operand, "b32", count, name)
+    for factors, where in (one.operands[4:6], one.operands[6:8]):
+        given.append(writer.source(factors, "b32"))
+        given += [writer.source(one, "u16") for one in writer.vector_items(where)]
+    what.flags |= scales << SCALES | packed * PACKED | (found.slots["t"] == "ue4m3") * FRACTIONS
+    writer.emit("mma.scaled", SYNC, writes=targets, reads=given, e=full_mask(writer),
+                imm=what.packed_shape, flags=what.packed_types)  # fmt: skip
 
 
 def choose_mma_handler(a: str) -> str:
