@@ -186,8 +186,8 @@ ROWS = (
     ("wmma.load", "nothing result", "wmma"),
     ("wmma.store", "nothing given", "wmma"),
     ("wgmma.*", "nothing", "wgmma::test_sums wgmma::test_a_ wgmma::test_what_is_missing"),
-    ("tcgen05.*alloc tcgen05.relinquish tcgen05.ld tcgen05.wait.*", "nothing", "tensor_memory"),
-    ("tcgen05.st", "nothing given", "tensor_memory"),
+    ("tcgen05.*alloc tcgen05.relinquish tcgen05.ld tcgen05.wait.*", "nothing", "tcgen05"),
+    ("tcgen05.st", "nothing given", "tcgen05"),
     ("tcgen05.mma tcgen05.cp", VALUE, "tcgen05"),
     ("tcgen05.commit", LANES, "tcgen05"),
 )
@@ -349,7 +349,7 @@ def list_steps() -> Iterator[tuple[str, Callable[[Kernel], None], str]]:
     yield "a cluster's barrier", leave_out(CLUSTER), "register_forms"
     yield "the wait for lanes", skip_waits(MEET), "running"
     yield "the wait for an mbarrier", skip_waits(RETRY, "mbarrier.*"), "mbarriers"
-    yield "the wait for columns", skip_waits(RETRY, "tcgen05.alloc"), "tensor_memory"
+    yield "the wait for columns", skip_waits(RETRY, "tcgen05.alloc"), "tcgen05"
     yield "the wait for a warpgroup", skip_waits(RETRY, "wgmma.wait"), "wgmma::test_who_waits"
     yield "a guard", drop_guards, "running"
     yield "which lanes a guard means", flip_guards, "running"
