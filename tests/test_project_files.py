@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import budgets
 import conftest
 import pictures
 import pytest
@@ -410,12 +410,6 @@ def test_ci_script_parses_and_can_be_executed() -> None:
 
 
 # Budgets: what the repository may weigh and take.
-
-SPEC = importlib.util.spec_from_file_location("budgets", ROOT / "scripts" / "budgets.py")
-assert SPEC and SPEC.loader
-budgets = importlib.util.module_from_spec(SPEC)
-sys.modules["budgets"] = budgets  # its dataclasses look for it there
-SPEC.loader.exec_module(budgets)
 
 
 def test_each_budget_is_listed_with_its_limit(capsys: pytest.CaptureFixture[str]) -> None:

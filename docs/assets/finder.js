@@ -18,6 +18,7 @@
   const MOST = 1000; // items shown until all are asked for: so many are laid out at once
   const PAUSE = 60; // ms after a keystroke
   const NEAR = "1000px"; // from the window, where a list gets its finder
+  const USUAL = { en: "English", zh: "Chinese" }; // the browser's own names take a phone 75 ms
   const LEVELS = ["beginner", "intermediate", "advanced"];
   const PARTS = ".ws-reading-title, .ws-reading-source, .ws-reading-why";
   const MEANT = 20; // words that a mistyped one may stand for
@@ -204,6 +205,7 @@
     let languages;
 
     function languageName(code) {
+      if (code in USUAL) return USUAL[code];
       try {
         languages ??= new Intl.DisplayNames(["en"], { type: "language" });
         return languages.of(code);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import os
 import shutil
@@ -42,6 +43,7 @@ FLAGS = [
     "--disable-sync",
 ]
 INDEX = "search/search_index.json"  # of Material; Zensical asks for its own when it is opened
+PACKED = {".html", ".css", ".js", ".json", ".svg"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 ELSEWHERE = (
     "/usr/bin/chromium",
@@ -61,18 +63,26 @@ class Quiet(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     base = "/"
     search = True
+    packs = False  # what is text, as hosts do; only those who measure need it
 
     def __init__(self, *args: Any, base: str = "/", search: bool = True, **more: Any) -> None:
         self.base, self.search = base, search
         super().__init__(*args, **more)
 
     def do_GET(self) -> None:
-        if self.search or self.path != f"{self.base}{INDEX}":
+        path = Path(self.translate_path(self.path))
+        path = path / "index.html" if path.is_dir() else path
+        if not self.search and self.path == f"{self.base}{INDEX}":
+            text = json.dumps(json.loads(path.read_bytes()) | {"docs": []}).encode()
+        elif self.packs and path.suffix in PACKED and path.is_file():
+            text = path.read_bytes()
+        else:
             return super().do_GET()
-        index = json.loads(Path(self.directory, INDEX).read_bytes())
-        text = json.dumps(index | {"docs": []}).encode()
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        if self.packs:
+            text = gzip.compress(text)
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -101,9 +111,11 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serve_site(folder: Path, base: str = "/", search: bool = False) -> Iterator[str]:
+def serve_site(
+    folder: Path, base: str = "/", search: bool = False, served: type[Quiet] = Quiet
+) -> Iterator[str]:
     """The address of a built site, served below `base` from a thread on this machine."""
-    handler = functools.partial(Quiet, directory=str(folder), base=base, search=search)
+    handler = functools.partial(served, directory=str(folder), base=base, search=search)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
