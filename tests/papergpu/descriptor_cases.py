@@ -1,4 +1,5 @@
-"""Triton's tensor descriptors; `python descriptor_cases.py sm_90` prints what is wrong there."""
+"""Triton's tensor descriptors, also in Gluon; `python descriptor_cases.py sm_90` prints what is
+wrong there."""
 
 from __future__ import annotations
 
@@ -8,9 +9,15 @@ import sys
 import torch
 import triton
 import triton.language as tl
+from papergpu.errors import Finding
 from papergpu.launch import Settings
 from papergpu.triton import active
 from ptx_launch import catch_error, list_cases
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import blackwell, hopper
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -146,6 +153,116 @@ def case_rows(target: str) -> None:
     want = torch.zeros_like(x)
     want[rows.long(), 16:48] = x[rows.long(), 16:48]
     assert torch.equal(y, want)
+
+
+# Gluon: layouts, barriers, copies and tensor memory by hand.
+
+
+@gluon.jit
+def fetch(a_map, b_map, a, b, bar, row, column, k):
+    mbarrier.expect(bar, a_map.block_type.nbytes + b_map.block_type.nbytes)
+    tma.async_copy_global_to_shared(a_map, [row, k], bar, a)
+    tma.async_copy_global_to_shared(b_map, [k, column], bar, b)
+
+
+@gluon.jit
+def give(c_map, value, row, column):
+    c = gl.allocate_shared_memory(c_map.dtype, c_map.block_type.shape, c_map.layout)
+    c.store(value.to(c_map.dtype))
+    hopper.fence_async_shared()
+    tma.async_copy_shared_to_global(c_map, [row, column], c)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def multiply_in_registers(a_map, b_map, c_map, K, D: gl.constexpr, WAITS: gl.constexpr):
+    M: gl.constexpr = c_map.block_type.shape[0]
+    N: gl.constexpr = c_map.block_type.shape[1]
+    a = gl.allocate_shared_memory(a_map.dtype, [M, D], a_map.layout)
+    b = gl.allocate_shared_memory(b_map.dtype, [D, N], b_map.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    row, column = gl.program_id(0) * M, gl.program_id(1) * N
+    sums = gl.zeros((M, N), gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16]))
+    for k in range(0, K, D):
+        fetch(a_map, b_map, a, b, bar, row, column, k)
+        if WAITS:
+            mbarrier.wait(bar, phase=k // D & 1)
+        sums = hopper.warpgroup_mma(a, b, sums, is_async=True)
+        sums = hopper.warpgroup_mma_wait(0, deps=(sums,))
+    give(c_map, sums, row, column)
+
+
+@gluon.jit
+def fetch_all(a_map, b_map, c_map, a, b, ready, free, done, sums, row, column, K, D: gl.constexpr):
+    for k in range(0, K, D):
+        stage = k // D & 1
+        mbarrier.wait(free.index(stage), phase=(k // D // 2 & 1) ^ 1)
+        fetch(a_map, b_map, a.index(stage), b.index(stage), ready.index(stage), row, column, k)
+
+
+@gluon.jit
+def multiply_all(
+    a_map, b_map, c_map, a, b, ready, free, done, sums, row, column, K, D: gl.constexpr
+):
+    for k in range(0, K, D):
+        stage = k // D & 1
+        mbarrier.wait(ready.index(stage), phase=k // D // 2 & 1)
+        blackwell.tcgen05_mma(
+            a.index(stage), b.index(stage), sums, use_acc=k > 0, mbarriers=[free.index(stage)]
+        )
+    blackwell.tcgen05_commit(done)
+
+
+@gluon.jit
+def give_all(a_map, b_map, c_map, a, b, ready, free, done, sums, row, column, K, D: gl.constexpr):
+    mbarrier.wait(done, phase=0)
+    layout: gl.constexpr = blackwell.get_tmem_reg_layout(gl.float32, sums.shape, sums.layout, 4)
+    give(c_map, sums.load(layout), row, column)
+
+
+@gluon.jit
+def multiply_in_tensor_memory(a_map, b_map, c_map, K, D: gl.constexpr):
+    M: gl.constexpr = c_map.block_type.shape[0]
+    N: gl.constexpr = c_map.block_type.shape[1]
+    a = gl.allocate_shared_memory(a_map.dtype, [2, M, D], a_map.layout)
+    b = gl.allocate_shared_memory(b_map.dtype, [2, D, N], b_map.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(2):
+        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=1)
+    mbarrier.init(done, count=1)
+    layout: gl.constexpr = blackwell.TensorMemoryLayout([M, N], col_stride=1)
+    sums = blackwell.allocate_tensor_memory(gl.float32, [M, N], layout)
+    row, column = gl.program_id(0) * M, gl.program_id(1) * N
+    given = (a_map, b_map, c_map, a, b, ready, free, done, sums, row, column, K, D)
+    gl.warp_specialize(
+        [(give_all, given), (fetch_all, given), (multiply_all, given)], [1, 1], [24, 24]
+    )
+
+
+def case_gluon(target: str) -> None:
+    a, b = (torch.randint(-4, 5, shape).half() for shape in ((256, 320), (320, 128)))
+    c = torch.zeros(256, 128).half()
+    m = 64 if target == "sm_90" else 128
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    shapes = ((a, [m, 64]), (b, [64, 64]), (c, [m, 64]))
+    maps = [GluonDescriptor.from_tensor(x, shape, layout) for x, shape in shapes]
+    grid = (256 // m, 2)
+    if target == "sm_100":
+        multiply_in_tensor_memory[grid](*maps, 320, D=64)
+    else:
+        multiply_in_registers[grid](*maps, 320, D=64, WAITS=True)
+    assert torch.equal(c.double(), a.double() @ b.double())
+    if target == "sm_90":
+        try:
+            multiply_in_registers[grid](*maps, 320, D=64, WAITS=False)
+        except Finding as finding:
+            assert finding.kind in ("mbarrier", "asynchronous"), finding
+        else:
+            raise AssertionError("no wait, and nothing was found")
 
 
 def main(target: str) -> dict[str, str]:
