@@ -31,7 +31,8 @@ from papergpu.errors import CompileError, Unavailable
 SOURCES = Path(__file__).parent / "runtime"  # has headers of cuBLAS
 WHEELS = ("nvidia-cuda-nvcc nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl "
           "nvidia-cuda-profiler-api")  # fmt: skip
-TARGETS = {"sm_80": "compute_80", "sm_90a": "compute_90a", "sm_100a": "compute_100a"}
+TARGETS = {"sm_80": "compute_80", "sm_90a": "compute_90a", "sm_100a": "compute_100a",
+           "sm_120a": "compute_120a"}  # fmt: skip
 FORMAT = "3"  # raise it where what is kept would be written otherwise today
 LIMIT = 64 << 20  # bytes of PTX that are kept
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)

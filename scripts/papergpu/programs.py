@@ -31,11 +31,12 @@ from papergpu.errors import HOST, OPERAND, PAGE, Finding, Unavailable, Unreadabl
 from papergpu.launch import Kernel, Memory, Settings, fill_memory
 from papergpu.pack import write_packs
 from papergpu.program import Three
+from papergpu.tensormap import FILLS, HOST_ELEMENTS, INTERLEAVES, SWIZZLES, Im2col, TensorMap
 from papergpu.variables import variable_bytes
 
 # As in runtime/runtime.hpp.
 BASE, SIZE = 0x2000_0000_0000, 1 << 40
-_, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG, MULTIPLY = range(9)
+_, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG, MULTIPLY, TENSOR_MAP = range(10)
 DEVICE = 0  # the home of memory that the host does not write itself
 HEAD = struct.Struct("<QQ")
 MEMORY = 1 << 34  # bytes that the device has
@@ -168,6 +169,10 @@ class Fields:
         self.at += size
         return self.data[self.at - size : self.at]
 
+    def left(self) -> range:
+        """As many as there are numbers left."""
+        return range((len(self.data) - self.at) // 8)
+
 
 class Server:
     """The device of one program, until it closes its socket."""
@@ -189,7 +194,8 @@ class Server:
             os.close(file)
         self._answer(SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY)
         answers = {MODULE: self.load_module, FUNCTION: self.describe, SYMBOL: self.find_variable,
-                   LAUNCH: self.launch, MULTIPLY: self.multiply}  # fmt: skip
+                   LAUNCH: self.launch, MULTIPLY: self.multiply,
+                   TENSOR_MAP: self.encode_tensor_map}  # fmt: skip
         notes = {ALLOC: self.allocate, FREE: self.free, WRONG: self.report_call}
         while head := self._receive(HEAD.size):
             kind, size = HEAD.unpack(head)
@@ -242,6 +248,8 @@ class Server:
         the host while it runs, and the bytes of each parameter.
         """
         number, name = fields.number(), fields.text()
+        if not re.search(rf"\.entry\s+{re.escape(name)}\b", self.modules[number - 1].ptx):
+            return (SYMBOL_UNKNOWN,)
         try:
             program = self._load_kernel(number, name).program
         except Unsupported as error:
@@ -328,6 +336,22 @@ class Server:
             self.report.add(Said(str(error)))
             return (INVALID,)
         return (SUCCESS,)
+
+    def encode_tensor_map(self, fields: Fields) -> tuple[int, ...]:
+        """The 128 bytes of a tensor map, as 16 numbers."""
+        images, rank, element, base, interleave, swizzle, fill = fields.numbers(7)
+        sizes, strides, steps = (fields.numbers(one) for one in (rank, rank - 1, rank))
+        box = fields.numbers(2 if images else rank)
+        signed = [int.from_bytes(fields.take(8), "little", signed=True) for _ in fields.left()]
+        try:
+            said = (base, HOST_ELEMENTS[element], sizes, strides, box, steps,
+                    INTERLEAVES[interleave], tuple(SWIZZLES)[swizzle], FILLS[fill])  # fmt: skip
+            corners = signed[: rank - 2], signed[rank - 2 :]
+            made = Im2col(*said, *corners) if images else TensorMap(*said)
+            return SUCCESS, *struct.unpack("<16Q", made.encode())
+        except (ValueError, IndexError, Unsupported) as error:
+            self.report.add(Said(str(error), kind=OPERAND))
+            return (INVALID,)
 
 
 # What the engine says of an address that is in no memory.

@@ -28,6 +28,7 @@ SWIZZLES = {"none": (0, 0, 0), "32B": (1, 0, 32), "64B": (2, 0, 64), "128B": (3,
             "128B_atom_32B": (3, 1, 128), "128B_atom_32B_flip_8B": (3, 2, 128),
             "128B_atom_64B": (3, 3, 128)}  # fmt: skip
 FILLS = ("zeros", "nan")
+INTERLEAVES = ("none", "16B", "32B")
 MAGIC = 0x70616D7265706170
 LAYOUT = struct.Struct("<Q4Q5I5I5I8B6hQ")
 TILED, IM2COL = range(2)
@@ -67,7 +68,7 @@ class TensorMap:
             self.refuse(f"no swizzle {self.swizzle}: use one of {', '.join(SWIZZLES)}")
         if self.fill not in FILLS:
             self.refuse(f"no fill {self.fill}: use zeros or nan")
-        if self.interleave not in ("none", "16B", "32B"):
+        if self.interleave not in INTERLEAVES:
             self.refuse(f"no interleave {self.interleave}: use none, 16B or 32B")
         self.check_rank()
         if self.steps and len(self.steps) != rank:

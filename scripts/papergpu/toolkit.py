@@ -46,12 +46,13 @@ def build_runtime() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder) as aside:
             versions, made = Path(aside) / "versions", Path(aside) / RUNTIME
-            versions.write_text(f"{RUNTIME} {{ global: cuda*; __cuda*; cublas*; local: *; }};\n")
+            versions.write_text(f"{RUNTIME} {{ global: cu*; __cuda*; local: *; }};\n")
             run_compiler([
                 find_compiler(), *flags, *(str(path) for path in sources if path.suffix == ".cpp"),
-                f"-Wl,-soname,{RUNTIME}", f"-Wl,--version-script,{versions}", "-o", str(made),
+                f"-Wl,-soname,{RUNTIME}", f"-Wl,--version-script,{versions}", "-ldl",
+                "-o", str(made),
             ])  # fmt: skip
-            for name in ("cublas", "cublasLt"):  # are in it
+            for name in ("cublas", "cublasLt", "cuda"):  # are in it
                 Path(folder, f"lib{name}.so").write_text(f"INPUT({folder}/{RUNTIME})\n")
             made.replace(folder / RUNTIME)
     return folder

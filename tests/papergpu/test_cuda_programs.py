@@ -298,6 +298,107 @@ def test_what_nvcc_would_make_runs_by_itself(program: Path, tmp_path: Path) -> N
     assert done.stdout == SAID and done.returncode == 1
 
 
+# What a program of the driver's interface does: a module of its own, a tensor map's entry point.
+DRIVER = r"""
+#include <cuda.h>
+#include <cudaTypedefs.h>
+#include <cuda_runtime.h>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+const char* name_of(CUresult error) {
+    const char* name;
+    return cuGetErrorName(error, &name), name;
+}
+#define OK(call) if (CUresult e = call) printf("%s: %s\n", #call, name_of(e)), exit(3)
+int main(int argc, char** argv) {
+    const bool wrong = argc > 2;
+    CUdevice device; CUcontext context; CUmodule module; CUfunction twice, other;
+    OK(cuInit(0)); OK(cuDeviceGet(&device, 0));
+    char name[64]; int major;
+    OK(cuDeviceGetName(name, sizeof name, device));
+    OK(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+    OK(cuCtxCreate(&context, nullptr, 0, device));
+    OK(cuModuleLoad(&module, argv[1])); OK(cuModuleGetFunction(&twice, module, "twice"));
+    const CUresult unknown = cuModuleGetFunction(&other, module, "thrice");
+    printf("%s %d %d %d\n", name, major, cuModuleLoad(&module, "none.ptx"), unknown);
+
+    void *found, *lacking;
+    cudaDriverEntryPointQueryResult how;
+    const auto find = cudaGetDriverEntryPointByVersion;
+    if (find("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &how)) return 4;
+    const auto encode = (PFN_cuTensorMapEncodeTiled_v12000)found;
+    const int rows = 40, columns = 64;
+    std::vector<float> x(rows * columns), y(48 * columns);
+    for (int i = 0; i < rows * columns; ++i) x[i] = i;
+    CUdeviceptr in, out, scale; size_t bytes; CUstream stream; CUevent begin, end; float ms;
+    OK(cuMemAlloc(&in, 4 * x.size())); OK(cuMemAlloc(&out, 4 * y.size()));
+    OK(cuStreamCreate(&stream, 0)); OK(cuEventCreate(&begin, 0)); OK(cuEventCreate(&end, 0));
+    OK(cuMemcpyHtoDAsync(in, x.data(), 4 * x.size(), stream));
+    OK(cuModuleGetGlobal(&scale, &bytes, module, "scale"));
+    OK(cuMemsetD32(scale, 0x40000000, bytes / 4));
+    CUtensorMap map;
+    cuuint64_t sizes[] = {columns, rows}, strides[] = {cuuint64_t(columns * 4 + wrong)};
+    cuuint32_t box[] = {32, 16}, steps[] = {1, 1};
+    OK(encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void*)in, sizes, strides, box, steps,
+              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+              CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    void* given[] = {&map, &out, (void*)&columns};
+    OK(cuEventRecord(begin, stream));
+    OK(cuLaunchKernel(twice, 2, 3, 1, 128, 1, 1, 0, stream, given, nullptr));
+    OK(cuEventRecord(end, stream)); OK(cuStreamSynchronize(stream));
+    OK(cuEventElapsedTime(&ms, begin, end));
+    OK(cuMemcpyDtoH(y.data(), out, 4 * y.size()));
+    int differ = 0;
+    for (int i = 0; i < 48 * columns; ++i)
+        differ += y[i] != (i < rows * columns ? 2 * x[i] : 0);
+    printf("%d differ, %zu bytes\n", differ, bytes);
+    OK(cuMemFree(in)); OK(cuMemFree(out)); OK(cuModuleUnload(module)); OK(cuCtxDestroy(context));
+    return find("cuGreenCtxCreate", &lacking, 12000, cudaEnableDefault, &how) ? 0 : 6;
+}
+"""
+LOADED = r"""
+#include <cuda.h>
+#include <cuda/barrier>
+namespace cde = cuda::device::experimental;
+using barrier = cuda::barrier<cuda::thread_scope_block>;
+extern "C" { __device__ float scale; }
+extern "C" __global__ void twice(const __grid_constant__ CUtensorMap in, float* out, int pitch) {
+    __shared__ alignas(128) float tile[16][32];
+    __shared__ barrier bar;
+    if (!threadIdx.x) init(&bar, blockDim.x), cde::fence_proxy_async_shared_cta();
+    __syncthreads();
+    barrier::arrival_token token;
+    if (!threadIdx.x) {
+        const int x = blockIdx.x * 32, y = blockIdx.y * 16;
+        cde::cp_async_bulk_tensor_2d_global_to_shared(&tile, &in, x, y, bar);
+        token = cuda::device::barrier_arrive_tx(bar, 1, sizeof tile);
+    } else token = bar.arrive();
+    bar.wait(std::move(token));
+    out += blockIdx.y * 16 * pitch + blockIdx.x * 32;
+    for (int i = threadIdx.x; i < 16 * 32; i += blockDim.x)
+        out[i / 32 * pitch + i % 32] = scale * tile[i / 32][i % 32];
+}
+"""
+
+
+def test_a_program_of_the_drivers_interface(tmp_path: Path) -> None:
+    """What it lacks is refused by its name."""
+    made, loaded = tmp_path / "program", tmp_path / "loaded.ptx"
+    (tmp_path / "program.cpp").write_text(DRIVER)
+    (tmp_path / "loaded.cu").write_text(LOADED)
+    for words in (("-ptx", "loaded.cu", "-o", loaded), ("program.cpp", "-lcuda", "-o", made)):
+        done = run_papergpu("nvcc", *(str(tmp_path / w if "." in str(w) else w) for w in words))
+        assert done.returncode == 0, done.stderr
+    done = run_papergpu(str(made), str(loaded))
+    assert done.stdout == "papergpu sm_90 9 301 500\n0 differ, 4 bytes\n", done.stderr
+    assert "error: cuGreenCtxCreate is not there: papergpu's driver lacks it [host]" in done.stderr
+    done = run_papergpu(str(made), str(loaded), "wrong")
+    assert "CUDA_ERROR_INVALID_VALUE" in done.stdout and done.returncode == 1
+    assert "a tensor map has a stride of 257 bytes in dimension 1: a multiple of 16" in done.stderr
+
+
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with a fault for each number."""

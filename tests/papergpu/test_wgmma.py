@@ -194,6 +194,23 @@ def test_who_waits_first_has_all_four_warps_products() -> None:
     np.testing.assert_array_equal(got, a @ b + c)
 
 
+@pytest.mark.parametrize("warp", range(4))
+def test_who_has_waited_may_overwrite_what_all_four_have_read(warp: int) -> None:
+    """A product is one operation of the four: CUTLASS has one of their threads release a tile."""
+    a, b, c = draw_operands(HALF, 8, 4)
+    write = (
+        "mad.lo.u32 %y, %i, 4, %s; @%who st.shared.b32 [%y], %i; @%who st.shared.b32 [%y+2048], %i;"
+    )
+    body = f"{FENCE} ISSUE {COMMIT} {WAIT} setp.eq.u32 %who, %warp, {warp}; {write}"
+    for seed in range(3):
+        settings = Settings(threads=1, schedule="random", seed=seed)
+        got = run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=body, settings=settings)
+        np.testing.assert_array_equal(got, a @ b + c)
+    early = body.replace(f"{WAIT} setp", "setp") + WAIT
+    with pytest.raises(Finding):
+        run_wgmma(name_form(HALF, 8), HALF, a, b, c, body=early)
+
+
 # What is missing.
 
 

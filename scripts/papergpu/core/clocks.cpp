@@ -62,6 +62,19 @@ void clocks_new_floor(Warp& w) {
     w.floor = std::max(1u, std::min({floor, w.within, own_time(w)}));
 }
 
+u32 check_moment(Warp& w) {
+    const u32 t = own_time(w);
+    tick(w);
+    w.floor = 0;
+    return t;
+}
+void check_known(Warp& w, const Warp& other, u32 time) {
+    u32& known = w.clock[other.index];
+    if (&w == &other || known >= time || time > checker(w).time) return;  // later than now: of times before these
+    known = time;
+    w.floor = 0;
+}
+
 void check_warp_sync(Warp& w, u32 mask) {
     if (w.touched >= own_time(w)) tick(w);
     const u32 t = own_time(w);

@@ -306,6 +306,8 @@ void check_bytes(Warp& w, const u8* at, u64 bytes, Access access, Space space);
 // What a warp has read may reach others from now on: it writes, prints, or votes with another warp.
 void check_effect(Warp& w);
 void check_warp_sync(Warp& w, u32 mask);         // lanes of mask have met
+u32 check_moment(Warp& w);                       // the time of what it has done last; what it does next is later
+void check_known(Warp& w, const Warp& other, u32 time);  // it comes after all that the other did until then
 void check_release(Warp& w, Clock& into);        // what w did is published
 void check_acquire(Warp& w, const Clock& from);  // w sees what was published
 // Before an atomic or a strong store, and after an atomic or a strong load: order 1 acquires, 2 releases;

@@ -26,6 +26,7 @@ struct Matrix {
     std::vector<u64> groups;       // what was issued when each group was committed
     bool fenced = false;
     std::vector<u8> seen;  // registers at the last fence, where they lie; checks only
+    u32 read_at[4] = {};   // when each of the four warps has read operands last; checks only
 };
 
 namespace {
@@ -259,8 +260,15 @@ HANDLER("wgmma.commit", Matrix& m = matrix(w); (void)i; m.groups.push_back(m.iss
 // imm: how many groups may go on.
 HANDLER(
     "wgmma.wait", Matrix& m = matrix(w); const u64 may = u64(i.imm);
-    const u64 upto = m.groups.size() > may ? m.groups[m.groups.size() - 1 - may] : 0; if (m.computed >= upto) return;
-    Block& b = *w.block; const u32 first = w.id / 4 * 4; for (u32 k = first; k < first + 4; ++k) {
+    const u64 upto = m.groups.size() > may ? m.groups[m.groups.size() - 1 - may] : 0; Block& b = *w.block;
+    const u32 first = w.id / 4 * 4;
+    // A product is one operation of four warps: whoever has waited for it knows that none reads its operands any
+    // more. CUTLASS has one thread of them tell so.
+    const auto know = [&] {
+        for (u32 k = 0; k < 4; ++k)
+            if (m.read_at[k]) check_known(w, *b.warps[first + k], m.read_at[k]);
+    };
+    if (m.computed >= upto) return know(); for (u32 k = first; k < first + 4; ++k) {
         Warp& v = *b.warps[k];
         if (v.matrix && v.matrix->issued >= upto) continue;
         if (v.done)
@@ -291,10 +299,14 @@ HANDLER(
         }
         m.waiting.pop_front();
         ++m.computed;
-    } if (checks) for (u32 k = 0; k < 4; ++k) {
+    } if (!checks) return;
+    for (u32 k = 0; k < 4; ++k) {
         Warp& v = *b.warps[first + k];
         read[k].each(v, [&](const u8* at, u64 n) { check_bytes(v, at, n, READ, SHARED); });
-    })
+        const u32 time = check_moment(v);
+        for (u32 j = first; j < first + 4; ++j)
+            if (b.warps[j]->matrix) b.warps[j]->matrix->read_at[k] = time;
+    } know();)
 
 }  // namespace
 

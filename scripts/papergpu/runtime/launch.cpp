@@ -4,6 +4,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string_view>
+
+struct Module {
+    std::string ptx, why;
+    u64 number = 0;  // as the server counts, 0 before it knows
+};
 
 namespace {
 
@@ -20,10 +26,6 @@ struct Piece {
 const u32 PTX = 1;
 const u64 COMPRESSED = 0x2000 | 0x8000;  // by LZ4, by Zstandard
 
-struct Module {
-    std::string ptx, why;
-    u64 number = 0;  // as the server counts, 0 before it knows
-};
 struct Function {
     Module* module;
     std::string name;
@@ -142,6 +144,25 @@ cudaError_t with_symbol(const void* symbol, size_t size, size_t offset, const st
 }
 
 }  // namespace
+
+Module* add_module(const char* image) {
+    if (*(const u32*)image == 0xBA55ED50u) return read_fat_binary(image).release();
+    auto module = std::make_unique<Module>();
+    if (std::string_view(image).find(".version") != std::string_view::npos) module->ptx = image;
+    module->why = "a module that it loads is no PTX; load what -ptx writes";
+    return module.release();
+}
+cudaError_t add_function(Module* module, const char* name, const void** symbol) {
+    *symbol = new char;  // as good as the address of what nvcc would have made
+    functions[*symbol] = {module, name, {}};
+    Function* found;
+    return keep(find_function(*symbol, &found));
+}
+const void* add_variable(Module* module, const char* name) {
+    const void* symbol = new char;
+    variables[symbol] = {module, name};
+    return symbol;
+}
 
 // ---- what nvcc's code calls
 

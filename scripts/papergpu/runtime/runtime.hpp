@@ -20,7 +20,7 @@ const u64 ALIGN = 512;
 
 // ---- the other process
 
-enum Kind : u32 { HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG, MULTIPLY };
+enum Kind : u32 { HELLO, MODULE, FUNCTION, SYMBOL, LAUNCH, ALLOC, FREE, WRONG, MULTIPLY, TENSOR_MAP };
 
 // The bytes of a message, one after the other.
 struct Message {
@@ -49,6 +49,13 @@ cudaError_t keep(cudaError_t error, bool sticky = false);
 cudaError_t wrong(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // A fault outside of calls: it is reported.
 void complain(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// ---- modules that the program loads itself: what stands for their kernels and variables where a symbol does
+
+struct Module;
+Module* add_module(const char* image);  // PTX, or a fat binary
+cudaError_t add_function(Module* module, const char* name, const void** symbol);
+const void* add_variable(Module* module, const char* name);
 
 // ---- streams: what is given to one happens at once, or becomes part of the graph that it captures
 
