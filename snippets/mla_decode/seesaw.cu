@@ -323,7 +323,8 @@ struct Group {
 
     // Once all its threads have done with a half, one asks for the next block's, and
     // looks up the page after that. The turned columns come with the half of that group
-    // which makes the block's scores.
+    // which makes the block's scores. (That a product's four warps end together, so that
+    // they need not meet, CUTLASS counts on in clusters; PTX does not say it.)
     __device__ void ask(int i) {
         if (i >= blocks) return;
         meet(number);
