@@ -123,7 +123,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device) 
 #undef FROM
         case cudaDevAttrClockRate: case cudaDevAttrMemoryClockRate: *value = 1000000; break;  // kHz
         case cudaDevAttrComputeMode: case cudaDevAttrIntegrated: case cudaDevAttrKernelExecTimeout: *value = 0; break;
-        default: return wrong("cudaDeviceGetAttribute: attribute %d is not known here", int(what));
+        default:  // textures, surfaces, PCI, and whatever else is not there
+            if (what < 1 || what >= cudaDevAttrMax) return keep(cudaErrorInvalidValue);
+            *value = 0;
     }
     return cudaSetDevice(device);
 }

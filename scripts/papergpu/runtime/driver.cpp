@@ -117,6 +117,7 @@ CUresult cuDeviceTotalMem(size_t* bytes, CUdevice) { return *bytes = machine()[M
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
     return *major = int(machine()[MAJOR]), *minor = int(machine()[MINOR]), CUDA_SUCCESS;
 }
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) { return *can = 0, CUDA_SUCCESS; }
 CUresult cuCtxCreate(CUcontext* made, CUctxCreateParams*, unsigned, CUdevice device) { return *made = context(), result(cudaSetDevice(device)); }
 CUresult cuCtxCreate_v2(CUcontext* made, unsigned, CUdevice device) { return cuCtxCreate(made, nullptr, 0, device); }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* held, CUdevice device) { return cuCtxCreate(held, nullptr, 0, device); }
@@ -145,6 +146,12 @@ CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* f, CUmodule module, const char* name) {
     return result(add_function((struct Module*)module, name, (const void**)f));
 }
+CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) {
+    return cuModuleLoadData((CUmodule*)library, image);
+}
+CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
+CUresult cuLibraryGetKernel(CUkernel* f, CUlibrary library, const char* name) { return cuModuleGetFunction((CUfunction*)f, (CUmodule)library, name); }
+CUresult cuKernelGetFunction(CUfunction* f, CUkernel kernel) { return *f = (CUfunction)kernel, CUDA_SUCCESS; }
 CUresult cuModuleGetGlobal(CUdeviceptr* at, size_t* size, CUmodule module, const char* name) {
     const void* symbol = add_variable((struct Module*)module, name);
     void* found;
@@ -174,6 +181,16 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute what, int value) 
 CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction f, int threads, size_t dynamic) {
     return result(cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, f, threads, dynamic));
+}
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction f, CUoccupancyB2DSize dynamic_of, size_t dynamic, int limit) {
+    int most = 0;
+    for (int threads = limit > 0 && limit < 1024 ? limit / 32 * 32 : 1024; threads; threads -= 32) {
+        int blocks;
+        const size_t shared = dynamic_of ? dynamic_of(threads) : dynamic;
+        if (CUresult failed = cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, threads, shared)) return failed;
+        if (blocks * threads > most) most = blocks * threads, *block = threads, *grid = int(blocks * machine()[PROCESSORS]);
+    }
+    return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         CUstream stream, void** arguments, void** extra) {
