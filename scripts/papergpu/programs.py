@@ -169,9 +169,10 @@ class Fields:
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def left(self) -> range:
-        """As many as there are numbers left."""
-        return range((len(self.data) - self.at) // 8)
+    def rest(self) -> tuple[int, ...]:
+        """All numbers that are left, with their signs."""
+        left = self.data[self.at :]
+        return struct.unpack(f"<{len(left) // 8}q", left)
 
 
 class Server:
@@ -342,12 +343,12 @@ class Server:
         images, rank, element, base, interleave, swizzle, fill = fields.numbers(7)
         sizes, strides, steps = (fields.numbers(one) for one in (rank, rank - 1, rank))
         box = fields.numbers(2 if images else rank)
-        signed = [int.from_bytes(fields.take(8), "little", signed=True) for _ in fields.left()]
+        corners = fields.rest()
         try:
             said = (base, HOST_ELEMENTS[element], sizes, strides, box, steps,
                     INTERLEAVES[interleave], tuple(SWIZZLES)[swizzle], FILLS[fill])  # fmt: skip
-            corners = signed[: rank - 2], signed[rank - 2 :]
-            made = Im2col(*said, *corners) if images else TensorMap(*said)
+            half = rank - 2
+            made = Im2col(*said, corners[:half], corners[half:]) if images else TensorMap(*said)
             return SUCCESS, *struct.unpack("<16Q", made.encode())
         except (ValueError, IndexError, Unsupported) as error:
             self.report.add(Said(str(error), kind=OPERAND))
