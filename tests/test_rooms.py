@@ -100,6 +100,19 @@ def check_types(*files: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_tests_of_papergpu_need_nothing_of_the_rest(tmp_path: Path) -> None:
+    """They are collected by its own configuration, where warpshelf cannot be imported."""
+    (tmp_path / "warpshelf").mkdir()
+    (tmp_path / "warpshelf" / "__init__.py").write_text("raise ImportError('it is not there')\n")
+    words = ["-c", "scripts/papergpu/pyproject.toml", "--collect-only", "-q", "-n", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "tests/papergpu"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    found = re.search(r"(\d+)/\d+ tests collected", done.stdout)
+    assert done.returncode == 0 and found and int(found[1]) > 1500, done.stdout[-2000:]
+
+
 @pytest.mark.exhaustive(
     "all types, and torch's; of a pull request they are checked by a step of its own"
 )

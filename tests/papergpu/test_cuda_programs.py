@@ -237,6 +237,15 @@ def test_a_program_runs_as_it_is(program: Path) -> None:
     assert re.fullmatch(r"papergpu: \d+ launches, 0\.\d\d M warp-instructions, 1 finding", last)
 
 
+def test_the_examples_have_the_faults_that_the_readme_shows() -> None:
+    readme = (SCRIPTS / "papergpu" / "README.md").read_text()
+    shown = re.search(r"reduce\.cu:12: error: .*?\n(?:.*\n)?.*\[bounds\]", readme)
+    for name, says in (("reduce.cu", shown and shown[0]), ("double.py", "double.py:14: error: ")):
+        done = run_papergpu("run", str(SCRIPTS / "papergpu" / "examples" / name))
+        assert says and done.returncode == 1
+        assert " ".join(says.split()) in " ".join(done.stderr.split()), done.stderr
+
+
 WAITS = r"""
 #include <cstdio>
 #include <cstring>

@@ -227,9 +227,10 @@ def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_package_is_never_the_folder_of_its_tests() -> None:
-    assert Path(papergpu.__file__ or "").parent == SOURCES / "papergpu"
+    own = (SOURCES / "papergpu" / "__init__.py").resolve()
+    assert Path(papergpu.__file__ or "").resolve() == own
     done = run_python("-c", "import papergpu; print(papergpu.__file__)")
-    assert done.stdout.strip() == str(SOURCES / "papergpu" / "__init__.py"), done.stderr
+    assert Path(done.stdout.strip()).resolve() == own, done.stderr
     assert not (HERE / "__init__.py").exists()
 
 
