@@ -42,7 +42,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "due": schema.DUE,
     "time": schema.TIME,  # of a result
 }
-BULK = 8 * 1024  # characters of a part from which on it is packed
+# Characters of a part from which on it is packed: fewer of a kernel's, which has views to pack too.
+BULK, OF_KERNELS = 8 * 1024, 4 * 1024
 PACK = f"{CPU}.xz"  # beside the record of a CPU: what is bulky, and the views
 SECTION = "record"  # of the packed file: parts of the record, and the digest that they are of
 ATTESTATIONS = "attestations"  # a folder beside the records that they attest
@@ -179,7 +180,8 @@ def load_record(project: Project, path: Path) -> Record:
 def _pack_record(record: Record) -> tuple[str, dict[str, Any]]:
     """The text of the file of a record, and what of a CPU's is packed beside it."""
     bulky = BULKY if record["machine"]["slug"] == CPU else ()
-    bulk = {key: record[key] for key in bulky if len(json.dumps(record.get(key, 0))) > BULK}
+    most = OF_KERNELS if record.get("compiled") else BULK
+    bulk = {key: record[key] for key in bulky if len(json.dumps(record.get(key, 0))) > most}
     ordered: Record = files.order_keys(record, RECORD)
     slim = {key: value for key, value in ordered.items() if key not in bulk}
     told = list(filter(None, map(claim_check.due_from_row, record.get("cases", ()))))
