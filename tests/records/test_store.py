@@ -150,8 +150,9 @@ def test_what_is_bulky_lies_packed_beside_it(
 def test_many_cases_are_packed_and_what_follows_from_them_is_not(
     new_checkout: Checkout, softmax_snippet: Snippet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "BULK", 100)
+    monkeypatch.setattr(store, "OF_KERNELS", 100)  # which less is packed of than of other records
     made = make_cpu_record(new_checkout)
+    assert made["compiled"]
     store.save_record(softmax_snippet, made)
     path = store.record_path(softmax_snippet, "cpu")
     filed = json.loads(path.read_text())
