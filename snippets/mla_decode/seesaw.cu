@@ -316,6 +316,8 @@ struct Group {
     }
 
     // --8<-- [end:output]
+    // That a product's four warps end together, so that they need not meet in `ask`,
+    // CUTLASS counts on in clusters; PTX does not say it.
     // --8<-- [start:ask]
     __device__ void look_up(int i) {
         if (i < blocks) coming = int(table[(first + i * ROWS) / page * stride]);
@@ -323,8 +325,7 @@ struct Group {
 
     // Once all its threads have done with a half, one asks for the next block's, and
     // looks up the page after that. The turned columns come with the half of that group
-    // which makes the block's scores. (That a product's four warps end together, so that
-    // they need not meet, CUTLASS counts on in clusters; PTX does not say it.)
+    // which makes the block's scores.
     __device__ void ask(int i) {
         if (i >= blocks) return;
         meet(number);
