@@ -13,8 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-if "conftest" not in sys.modules:  # nor that of the other tests
-    sys.modules["conftest"] = sys.modules[__name__]
+# pytest takes the name from whoever had it; where all tests run, it is the outer one's.
+OUTER = sys.modules.get("tests.conftest")
+sys.modules["conftest"] = OUTER or sys.modules[__name__]
+if OUTER is None:
     hypothesis.settings.register_profile("steady", deadline=None, max_examples=25)
     hypothesis.settings.load_profile("steady")
 
