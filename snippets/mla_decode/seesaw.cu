@@ -316,8 +316,6 @@ struct Group {
     }
 
     // --8<-- [end:output]
-    // That a product's four warps end together, so that they need not meet in `ask`,
-    // CUTLASS counts on in clusters; PTX does not say it.
     // --8<-- [start:ask]
     __device__ void look_up(int i) {
         if (i < blocks) coming = int(table[(first + i * ROWS) / page * stride]);
