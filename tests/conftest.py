@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +22,7 @@ import httpx
 import hypothesis
 import pytest
 from filelock import FileLock
+from marks import exhaustive
 from web_server import Detour, Web, serve_web
 
 from warpshelf.bench.pool import AHEAD, Pool
@@ -135,16 +136,6 @@ def spare_zensical(config: pytest.Config, items: list[pytest.Item]) -> None:
         kept.append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)
-
-
-def exhaustive(values: Iterable[object], why: str, light: int = 1) -> list[object]:
-    """Parameters, of which all but the first `light` wait for `make test-all`, for this reason.
-
-    A tuple holds the parameters of one call.
-    """
-    first, later = [*values][:light], [*values][light:]
-    split = (value if isinstance(value, tuple) else (value,) for value in later)
-    return [*first, *(pytest.param(*one, marks=pytest.mark.exhaustive(why)) for one in split)]
 
 
 def read_duration(text: str) -> int:

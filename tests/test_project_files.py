@@ -377,16 +377,12 @@ def test_a_test_that_waits_says_why() -> None:
 
 
 def test_what_tests_share_has_names_of_its_own() -> None:
-    """Each is imported by its bare name, whichever folder of the path it lies in.
-
-    Of two `conftest` it is the outer one, which pytest loads first.
-    """
+    """Each is imported by its bare name, whichever folder of the path it lies in."""
     folders = tomllib.loads(read_file("pyproject.toml"))["tool"]["pytest"]["ini_options"][
         "pythonpath"
     ]
     names = [path.stem for folder in folders for path in sorted((ROOT / folder).glob("*.py"))]
-    names = sorted(name for name in names if name != "conftest")
-    assert names == sorted(set(names))
+    assert sorted(names) == sorted(set(names))
 
 
 # The rest.

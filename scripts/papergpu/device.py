@@ -18,6 +18,11 @@ SHARED = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 
 PROCESSORS = 4  # as %nsmid says
 
 
+def count_threads(sm: int) -> int:
+    """The most threads that an SM holds at once."""
+    return 1536 if sm in (86, 87, 89, 120, 121) else 2048
+
+
 def parse_target(target: str | int) -> int:
     """90 of "sm_90", "sm_90a", "90" and 90.
 
@@ -42,7 +47,7 @@ def device_properties(sm: int) -> Any:
         multi_processor_count=PROCESSORS,
         warp_size=32,
         max_threads_per_block=1024,
-        max_threads_per_multi_processor=1536 if sm in (86, 87, 89, 120, 121) else 2048,
+        max_threads_per_multi_processor=count_threads(sm),
         regs_per_multiprocessor=65_536,
         shared_memory_per_block=49_152,
         shared_memory_per_block_optin=SHARED[sm],

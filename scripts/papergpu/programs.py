@@ -26,7 +26,7 @@ import numpy.typing as npt
 from papergpu import blas, compiler, cuda, kernel_cache, session, toolkit
 from papergpu.counters import Collected, format_page, format_table
 from papergpu.debugger import debug_launches
-from papergpu.device import PROCESSORS, SHARED, parse_target
+from papergpu.device import PROCESSORS, SHARED, count_threads, parse_target
 from papergpu.errors import HOST, OPERAND, PAGE, Finding, Unavailable, Unreadable, Unsupported
 from papergpu.launch import Kernel, Memory, Settings, fill_memory
 from papergpu.pack import write_packs
@@ -193,7 +193,8 @@ class Server:
         for file, at in zip(files, (BASE, BASE + SIZE), strict=True):
             map_shared(file, at)
             os.close(file)
-        self._answer(SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY)
+        self._answer(SUCCESS, self.sm // 10, self.sm % 10, PROCESSORS, SHARED[self.sm], MEMORY,
+                     count_threads(self.sm))  # fmt: skip
         answers = {MODULE: self.load_module, FUNCTION: self.describe, SYMBOL: self.find_variable,
                    LAUNCH: self.launch, MULTIPLY: self.multiply,
                    TENSOR_MAP: self.encode_tensor_map}  # fmt: skip

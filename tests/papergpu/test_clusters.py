@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from blackwell import execute_body
-from conftest import exhaustive
+from marks import exhaustive
 from papergpu.errors import Finding
 from papergpu.launch import Settings, aligned_zeros
 from papergpu.tensormap import TensorMap

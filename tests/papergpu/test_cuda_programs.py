@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import exhaustive
+from marks import exhaustive
 from papergpu import toolkit
 from papergpu.errors import Unavailable
 
@@ -235,6 +235,30 @@ def test_a_program_runs_as_it_is(program: Path) -> None:
     assert done.returncode == 1 and "more than 1024 threads" in done.stderr
     *_, last = done.stderr.splitlines()
     assert re.fullmatch(r"papergpu: \d+ launches, 0\.\d\d M warp-instructions, 1 finding", last)
+
+
+ASKS = """
+#include <cstdio>
+__global__ void fill(int* x) { x[threadIdx.x] = threadIdx.x; }
+int main() {
+    cudaDeviceProp p;
+    int *x, blocks, last;
+    cudaMalloc(&x, 128), fill<<<1, 32>>>(x), cudaMemcpy(&last, x + 31, 4, cudaMemcpyDefault);
+    cudaGetDeviceProperties(&p, 0);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, fill, 256, 0);
+    printf("%d %d %d %d\\n", p.major, p.maxThreadsPerMultiProcessor, blocks, last);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    exhaustive([("sm_120", "12 1536 6 31\n"), ("sm_80", "8 2048 8 31\n")], "both"),
+)
+def test_the_device_is_the_targets(tmp_path: Path, target: str, says: str) -> None:
+    (tmp_path / "asks.cu").write_text(ASKS)
+    done = run_papergpu("run", "--target", target, str(tmp_path / "asks.cu"))
+    assert (done.stdout, done.returncode) == (says, 0), done.stderr
 
 
 def test_the_examples_have_the_faults_that_the_readme_shows() -> None:

@@ -22,12 +22,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, exhaustive
 from faults import barriers, bounds, copies, global_memory, shared_memory
+from marks import exhaustive
 from papergpu import errors, toolkit
 from papergpu.cuda import Finding, Settings, Source
 from papergpu.launch import aligned_zeros
 from ptx_launch import RUNS, execute_ptx, make_launcher, read_outcomes, write_kernel
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytest.importorskip("cuda.bindings.nvrtc")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import exhaustive
+from marks import exhaustive
 from papergpu.errors import Finding, Unsupported
 from papergpu.launch import Settings
 from ptx_launch import MBARRIERS, compile_cuda, launch_kernel, load_kernel_once

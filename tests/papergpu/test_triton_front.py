@@ -9,7 +9,7 @@ from pathlib import Path
 
 import papergpu
 import pytest
-from conftest import exhaustive
+from marks import exhaustive
 from papergpu import build
 from ptx_launch import HERE, catch_error, list_cases, read_outcomes, run_python
 from ptx_launch import SCRIPTS as SOURCES

@@ -63,10 +63,12 @@ class Quiet(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     base = "/"
     search = True
-    packs = False  # what is text, as hosts do; only those who measure need it
+    packs = False
 
-    def __init__(self, *args: Any, base: str = "/", search: bool = True, **more: Any) -> None:
-        self.base, self.search = base, search
+    def __init__(
+        self, *args: Any, base: str = "/", search: bool = True, packs: bool = False, **more: Any
+    ) -> None:
+        self.base, self.search, self.packs = base, search, packs
         super().__init__(*args, **more)
 
     def do_GET(self) -> None:
@@ -112,11 +114,14 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serve_site(
-    folder: Path, base: str = "/", search: bool = False, served: type[Quiet] = Quiet
+    folder: Path, base: str = "/", search: bool = False, packs: bool = False
 ) -> Iterator[str]:
-    """The address of a built site, served below `base` from a thread on this machine."""
-    handler = functools.partial(served, directory=str(folder), base=base, search=search)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    """The address of a built site, served below `base` from a thread on this machine.
+
+    With `packs` texts come compressed, as from a host; only who measures needs it.
+    """
+    made = functools.partial(Quiet, directory=str(folder), base=base, search=search, packs=packs)
+    with ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}{base.removesuffix('/')}"

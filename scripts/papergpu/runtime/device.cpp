@@ -34,7 +34,7 @@ void describe(cudaDeviceProp& p) {
     p.totalGlobalMem = m[MEMORY], p.totalConstMem = 65536, p.sharedMemPerBlock = 49152;
     p.sharedMemPerBlockOptin = m[SHARED_OPTIN], p.sharedMemPerMultiprocessor = m[SHARED_OPTIN] + 1024;
     p.reservedSharedMemPerBlock = 1024, p.regsPerBlock = p.regsPerMultiprocessor = 65536, p.warpSize = 32;
-    p.maxThreadsPerBlock = 1024, p.maxThreadsPerMultiProcessor = 2048, p.maxBlocksPerMultiProcessor = 32;
+    p.maxThreadsPerBlock = 1024, p.maxThreadsPerMultiProcessor = int(m[THREADS]), p.maxBlocksPerMultiProcessor = 32;
     p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024, p.maxThreadsDim[2] = 64;
     p.maxGridSize[0] = 0x7fffffff, p.maxGridSize[1] = p.maxGridSize[2] = 65535;
     p.memPitch = 0x7fffffff, p.textureAlignment = 512, p.memoryBusWidth = 1024, p.l2CacheSize = 50 << 20;

@@ -254,7 +254,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
     *blocks = 0;
     if (cudaError_t failed = find_function(at, &f)) return keep(failed);
     if (threads < 1 || u64(threads) > f->threads || f->shared + dynamic > machine()[SHARED_OPTIN]) return keep(cudaSuccess);
-    const u64 by_threads = 2048 / ((threads + 31) / 32 * 32);
+    const u64 by_threads = machine()[THREADS] / ((threads + 31) / 32 * 32);
     *blocks = int(std::min({u64(32), by_threads, (machine()[SHARED_OPTIN] + 1024) / (f->shared + dynamic + 1024)}));
     return keep(cudaSuccess);
 }

@@ -41,7 +41,7 @@ Answer ask(Kind kind, const Message& message);
 void tell(Kind kind, const Message& message);  // without an answer
 const std::vector<u64>& machine();             // what HELLO answered: see Machine
 bool mirror(void* at, void* of, size_t size);  // map pages of device memory at a place of the host as well
-enum Machine { MAJOR, MINOR, PROCESSORS, SHARED_OPTIN, MEMORY };
+enum Machine { MAJOR, MINOR, PROCESSORS, SHARED_OPTIN, MEMORY, THREADS };
 
 // Keeps an error for cudaGetLastError, as every call of the API does; a sticky one stays for good.
 cudaError_t keep(cudaError_t error, bool sticky = false);
